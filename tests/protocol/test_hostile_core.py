@@ -459,7 +459,7 @@ def test_made_up_topics_leave_nothing_behind() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (Parcel(0, Answer(ATTACKED, 1, 0, (), 0)), "nobody waits for"),
+        (Parcel(0, Answer(ATTACKED, 1, 0, (), 0)), "not awaited"),
         (Parcel(0, Wave(ATTACKED, 1, 0, Op.LEAVE, 0b1111)), "does not lead here"),
         (Parcel(0, Wave(ATTACKED, 0, 0, Op.LEAVE, 0b1111)), "another way than its tree"),
         (Parcel(0, Wave(ATTACKED, LIAR, 0, Op.JOIN, 0b1101)), "does not lead here"),

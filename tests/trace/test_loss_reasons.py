@@ -252,7 +252,7 @@ def test_needless_losses_are_counted() -> None:
 def test_views_that_name_no_lives_say_only_whether_anybody_was_left_out() -> None:
     """Who comes back in another life cannot be told from who stayed."""
     story = Views(joined=(A, B)).view(1, 0b11, A, B).publish(A, "m").gap(B, id="m")
-    told(story, "nobody crashed or was excluded")
+    told(story, "no node crashed or was excluded")
     assert story.view(2, 0b01, A).view(3, 0b11, A, B).reasons() == []
 
 

@@ -1,7 +1,7 @@
-"""What the papers compare VCube-PS with, and what it costs to order nothing.
+"""The protocols that the papers compare VCube-PS with, and protocols without order.
 
 Each is a `Process` of `cubecast.protocol.port`, so the simulator, its networks, faults and
-checkers apply to all of them alike.
+checkers apply to all of them.
 """
 
 from cubecast.baselines.best_effort import BestEffort

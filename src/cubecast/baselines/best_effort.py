@@ -3,13 +3,13 @@
 A publication goes down the tree of the subscribers its publisher knows, and is delivered where and
 when it arrives.  There are no barriers, no ACKs of publications, and no waiting for earlier ones:
 an answer may come before its question, and a message may miss a subscriber that its publisher has
-not heard of.  What is left of latency is the network's.
+not heard of.  The latency is the network's alone.
 
 Joining: SUB goes to all nodes as in VCube-PS ([J] Algorithm 2, lines 23-28), and each answers the
 newcomer directly whether it subscribes; ``subscribe`` is complete when all have.  Leaving: UNS goes
-to the subscribers, and nobody waits for anything.
+to the subscribers, and no node waits for an answer.
 
-`Pub`, `Sub` and `Uns` are the PUB, SUB and UNS of [J], without what serves order there.
+`Pub`, `Sub` and `Uns` are the PUB, SUB and UNS of [J], without the fields that serve order there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cubecast.topology import children, dimension_for
 
 
 class Pub:
-    """A publication, for those that its publisher takes for `members`."""
+    """A publication; `members` are the subscribers that its publisher knows."""
 
     __slots__ = ("body", "first", "members", "stream", "topic")
     kind: ClassVar[str] = "pub"
@@ -81,7 +81,7 @@ class SubAnswer:
 
 
 class BestEffortSeat:
-    """What a node keeps of a topic."""
+    """A node's state of a topic."""
 
     __slots__ = ("branches", "members", "missing", "number", "numbers", "published", "subscribed")
 
@@ -94,7 +94,7 @@ class BestEffortSeat:
         self.number = 0
         """The latest operation of this node."""
         self.missing = 0
-        """How many have not answered its SUB yet."""
+        """The number of nodes that have not answered its SUB yet."""
         self.published: Seq = 0
 
     def learn(self, node: NodeId, number: int, subscribed: bool) -> None:
@@ -105,7 +105,7 @@ class BestEffortSeat:
 
 
 class BestEffort:
-    """VCube trees rooted at the publisher; whatever arrives is delivered."""
+    """VCube trees rooted at the publisher; a message is delivered as it arrives."""
 
     __slots__ = ("_dimension", "_everyone", "_node", "_nodes", "_port", "_seats", "_stream")
     label: ClassVar[str] = "best-effort"

@@ -2,7 +2,7 @@
 
 Theory of operation.  Some nodes are brokers.  A publisher delegates its message to the topic's
 root, one of the brokers, which sends it down one tree of brokers; each broker then sends a copy to
-each of its own subscribers.  Nothing is ordered.  What the paper leaves open:
+each of its own subscribers.  Nothing is ordered.  Decisions that the paper leaves open:
 
 1. Subscribers belong to brokers by locality: with b brokers the ids are cut into b blocks as equal
    as can be (4096 nodes and 32 brokers: 127 subscribers each); the first of a block is its broker.
@@ -10,7 +10,7 @@ each of its own subscribers.  Nothing is ordered.  What the paper leaves open:
    are composed only by the respective numbers of brokers").
 3. A broker serves the tree first, then its subscribers in the order of their ids.  All copies are
    PUB messages and pass its sending queue.
-4. A broker may subscribe itself, and then takes the message as it comes.  In the paper none does.
+4. A broker may subscribe itself; it takes a message when it arrives.  In the paper none does.
 5. The root keeps the membership, as in SRPT-S; the paper's experiment has no changes.
 """
 
@@ -68,7 +68,7 @@ class BrokerTree(SingleRoot):
 
 @lru_cache(maxsize=64)
 def _with_subscribers(ids: tuple[NodeId, ...], members: int) -> int:
-    """The brokers whose block holds a member."""
+    """The brokers whose block holds a subscriber."""
     ends = (*ids[1:], max(members.bit_length(), ids[-1] + 1))
     return mask_of(
         first

@@ -1,7 +1,7 @@
-"""Flooding without memory: the least that can be called a protocol, and that can crash.
+"""Flooding without memory: the smallest protocol, and one that can crash.
 
 A publication goes to every node and is delivered as it arrives.  There is no order, no repair, and
-no opinion about who is there.  Nothing needs to be recovered, and nothing is kept.
+no membership.  Nothing needs to be recovered, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Flood:
         self.port.left(topic)
 
     def register(self, topic: Topic, now: Time) -> None:
-        """Anybody may publish."""
+        """Nothing to do: any node may publish."""
 
     def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
         stream = Stream(self.node, self.life)
@@ -63,7 +63,7 @@ class Flood:
         self.take(message)
 
     def take(self, publication: FloodPub) -> None:
-        """Deliver it if anybody wants it here."""
+        """Deliver a publication if this node subscribes to its topic."""
         if publication.topic in self._subscribed:
             self.port.deliver(publication)
 

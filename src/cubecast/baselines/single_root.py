@@ -9,13 +9,13 @@ the root answers.  The root need not subscribe.
 `SingleRoot` is SRPT-S: the tree is the VCube tree over *all* nodes without the branches that hold
 no subscriber, so that forwarders take part, and nothing is ordered.  `FixedTree` has a tree of
 subscribers alone, and receivers deliver in causal order.  The papers describe both in a sentence
-or two; what follows from them:
+or two; this follows from them:
 
 1. Delegations, joins, leaves and answers are control messages: they are no PUB messages, and they
    bypass a sending queue that lets control messages pass.
 2. Operations of a node are numbered, so that a join and a leave that overtake each other on the
    way leave the root with the later one.
-3. What arrives between the call of ``subscribe`` and the root's answer waits for the answer.
+3. Messages that arrive between the call of ``subscribe`` and the root's answer wait for the answer.
 4. `Pub` is the PUB of [J]; the other messages have no name there.
 """
 
@@ -77,7 +77,7 @@ class Delegate:
 
 
 class Pub:
-    """A publication on its way down the tree of those who were `members` at the root."""
+    """A publication on its way down the tree of `members`, the subscribers that the root knew."""
 
     __slots__ = (
         "body",
@@ -123,8 +123,8 @@ class Leave(Join):
 class Done:
     """The root has heard of operation `number`.
 
-    `cut` names, for each publisher, the last message that was sent before: whatever is later is
-    addressed to the new subscriber.
+    `cut` names, for each publisher, the last message that was sent before: later ones are addressed
+    to the new subscriber.
     """
 
     __slots__ = ("cut", "number", "topic")
@@ -137,7 +137,7 @@ class Done:
 
 
 class Root:
-    """What the root of a topic keeps."""
+    """The state of a topic at its root."""
 
     __slots__ = ("early", "members", "numbers", "sent")
 
@@ -148,11 +148,11 @@ class Root:
         self.sent: dict[NodeId, Seq] = {}
         """The last message sent of each publisher."""
         self.early: dict[Ident, Delegate] = {}
-        """What overtook an earlier message of its publisher (`FixedTree` only)."""
+        """Messages that overtook an earlier one of their publisher (`FixedTree` only)."""
 
 
 class TreeSeat:
-    """What any node keeps of a topic.  `delivered`, `barrier` and `held` serve `FixedTree` only."""
+    """The state of a topic at any node.  `delivered`, `barrier`, `held`: `FixedTree` only."""
 
     __slots__ = (
         "barrier",
@@ -174,7 +174,7 @@ class TreeSeat:
         self.joined = False
         """Subscribed, and the root has said so."""
         self.early: list[Pub] = []
-        """What came before the root's answer did."""
+        """Messages that came before the root's answer."""
         self.published: Seq = 0
         self.delivered: dict[NodeId, Seq] = {}
         self.barrier = Idents()
@@ -203,7 +203,7 @@ class SingleRoot:
     # -- what the application calls --------------------------------------------------------------
 
     def establish(self, topic: Topic, members: int) -> None:
-        """Members are subscribed and the root knows it."""
+        """Begin with `members` subscribed; the root knows it."""
         if members >> self._node & 1:
             seat = self._seat(topic)
             seat.subscribed = seat.joined = True
@@ -227,7 +227,7 @@ class SingleRoot:
             self._tell_root(Leave(topic, seat.number))
 
     def register(self, topic: Topic, now: Time) -> None:
-        """Nothing to do: the root takes messages from anybody."""
+        """Nothing to do: the root takes messages from any node."""
 
     def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
         """Delegate to the root; whether the publisher subscribes makes no difference."""
@@ -271,7 +271,7 @@ class SingleRoot:
             self._port.control(root, message)
 
     def _at_root(self, message: Delegate | Join, sender: NodeId) -> None:
-        """The root is asked to publish, or told of a join or leave."""
+        """Handle, at the root, a message to publish, a join or a leave."""
         if type(message) is Delegate:
             self._disseminate(message)
             return
@@ -291,7 +291,7 @@ class SingleRoot:
             self._port.control(sender, done)
 
     def _disseminate(self, delegate: Delegate) -> None:
-        """Send a message down the tree of those who are subscribed now."""
+        """Send a message down the tree of the present subscribers."""
         root = self._root(delegate.topic)
         root.sent[delegate.stream.source] = delegate.first
         message = Pub(delegate, root.members)
@@ -308,7 +308,7 @@ class SingleRoot:
             seat.early.append(message)
 
     def _on_done(self, done: Done) -> None:
-        """The root has heard: ``subscribe`` or ``unsubscribe`` is complete."""
+        """Complete ``subscribe`` or ``unsubscribe``: the root has heard of it."""
         seat = self._seat(done.topic)
         if done.number != seat.number:
             return
@@ -325,14 +325,14 @@ class SingleRoot:
     # -- order: none here --------------------------------------------------------------------------
 
     def _next_barrier(self, seat: TreeSeat) -> Idents:
-        """What the next message comes after."""
+        """The barrier of the next message."""
         return seat.barrier
 
     def _begin(self, seat: TreeSeat, cut: dict[NodeId, Seq]) -> None:
-        """A subscription begins after `cut`."""
+        """Begin a subscription after `cut`."""
 
     def _accept(self, seat: TreeSeat, message: Pub) -> None:
-        """A subscriber has a message: it is delivered as it comes."""
+        """Take a message at a subscriber: it is delivered as it comes."""
         self._port.deliver(message)
 
     def _seat(self, topic: Topic) -> TreeSeat:
@@ -356,7 +356,7 @@ class FixedTree(SingleRoot):
 
     Barriers are those of VCube-PS ([J] Algorithm 2, lines 21-22 and 83-94).  The root sends the
     messages of each publisher in their order, so what it has sent when a newcomer joins is
-    causally closed: the newcomer needs nothing of it, and receives whatever comes after it.
+    causally closed: the newcomer needs nothing of it, and receives everything that comes after.
     """
 
     __slots__ = ()
@@ -384,7 +384,7 @@ class FixedTree(SingleRoot):
                 seat.delivered[source] = seq
 
     def _accept(self, seat: TreeSeat, message: Pub) -> None:
-        """Deliver what has all its predecessors, in order of arrival."""
+        """Deliver messages that have all their predecessors, in order of arrival."""
         held = seat.held
         source, seq = message.ident
         if seq <= seat.delivered.get(source, -1) or message.ident in held.messages:
@@ -395,7 +395,7 @@ class FixedTree(SingleRoot):
             self._deliver(seat, found)
 
     def _lacking(self, seat: TreeSeat, barrier: Idents) -> NodeId:
-        """A source of which something in `barrier` is not delivered yet, or `BOTTOM`."""
+        """The source of a message of `barrier` that is not delivered yet, or `BOTTOM`."""
         delivered = seat.delivered
         for seq, sources in barrier.items():
             while sources:

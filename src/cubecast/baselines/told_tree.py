@@ -2,8 +2,8 @@
 
 `SingleRoot` keeps membership at the root, and a change costs two messages.  The paper's system
 "needs to rebuild its per topic single trees", and suffers "contention caused by SUB and UNS
-messages".  Here a change goes to the root and from there to everybody in the tree, through the same
-queues as publications, the node that joins or leaves included; it is complete when it has come
+messages".  Here a change goes to the root and from there to every node in the tree, through the
+same queues as publications, the node that joins or leaves included; it is complete when it has come
 back to that node.  A root with d children spends d u.t. on each change.
 """
 

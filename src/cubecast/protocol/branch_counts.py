@@ -1,4 +1,4 @@
-"""Which branches of recovery were taken, and how often: for tests, nothing depends on it.
+"""Counts of the branches of recovery that were taken: for tests, nothing depends on them.
 
 A place in the code that counts is `marks[name] += 1`.  A branch that no test takes
 may not work: `tests/protocol/test_branch_counts.py` requires that each name in this package is

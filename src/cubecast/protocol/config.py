@@ -45,23 +45,24 @@ class Config:
 
     patience: int = 2
     """A child that has left more than so many probes in a row unanswered is called slow: its
-    publisher feeds it as a leaf, so that nobody starves below it.  0: nobody is ever slow."""
+    publisher feeds it as a leaf, so that no node starves below it.  0: no child is ever slow."""
 
     leaf_for: Time = 20_000
-    """A slow member stays a leaf this long, and longer while it is behind."""
+    """A slow subscriber stays a leaf this long, and longer while it is behind."""
 
     forget_after: Time = 30_000
     """A topic that this node has left, and does not publish to, is forgotten after this long, or up
-    to three times as long; 0: never.  Who publishes more seldom asks again who subscribes."""
+    to three times as long; 0: never.  A node that publishes more seldom asks for the subscribers
+    again."""
 
     mute_after: Time = 0
     """A member that leaves a wave unanswered for this long, and a quarter more for each level of
     the tree below it, is taken for dead although it answers tests
     (`cubecast.protocol.subscriptions.mute_members`); 0: never.  More than the detector's
-    `deaf_after`: who is merely slow or cut off was found by then."""
+    `deaf_after`: a node that is merely slow or cut off was found by then."""
 
     idle_topics: int = 1024
-    """So many topics that this node has left are kept at the most, the youngest."""
+    """The most topics kept that this node has left; the youngest stay."""
 
     def __post_init__(self) -> None:
         for name in ("window", "slack", "resend_after", "resend_burst"):
@@ -89,5 +90,5 @@ class Config:
 
     @property
     def room(self) -> int:
-        """What a receiver keeps of one stream at most (a single larger frame is taken alone)."""
+        """The most that a receiver keeps of one stream (a single larger frame is taken alone)."""
         return self.slack * self.window

@@ -1,4 +1,4 @@
-"""What a node knows of a topic, for people: who is in it, and who waits for whom."""
+"""What a node knows of a topic, for people: its subscribers, and which node waits for which."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Waiting(TypedDict):
     for_stream: str
     for_seq: Seq
     delivered: Seq
-    """How far the stream that is waited for is delivered."""
+    """How far `for_stream` is delivered."""
     waited: Time
 
 
 class ReaderLoad(TypedDict):
-    """What a subscription at this node has not read; one to a pattern counts all its topics."""
+    """The unread messages of a subscription at this node; a pattern counts all its topics."""
 
     policy: str
     client: bool
@@ -39,7 +39,7 @@ class ReaderLoad(TypedDict):
 
 
 class Explanation(TypedDict, total=False):
-    """What a node knows of a topic; the keys but the first two only if it knows the topic."""
+    """A node's knowledge of a topic; a node that does not know the topic has two keys only."""
 
     standing: Required[str]
     """"out", "joining", "in", "leaving"; "apart": the node is in no cluster."""
@@ -67,10 +67,10 @@ class Explanation(TypedDict, total=False):
 def explain(
     membership: Membership, waves: Waves, mute_members: MuteMembers, now: Time
 ) -> Explanation:
-    """The standing of a node in a topic, the members, and what is held, waits or is missing.
+    """The standing of a node in a topic, the subscribers, and what is held, waits or is missing.
 
-    `unanswered` are the children that an operation of ours waits for, or for whom they wait, and
-    `mute` who was called mute in this view, by whom, after how long.
+    `unanswered` are the children that an operation of ours waits for; each may wait for nodes below
+    it.  `mute` lists the accusations of this view: the accused, the accuser, the time waited.
     """
     core = membership.core
     waits = waves.awaited(core.topic)
@@ -108,7 +108,7 @@ def _name(stream: Stream) -> str:
 
 
 def _wait(core: TopicCore, inbox: Inbox, now: Time) -> Waiting:
-    """Which message waits, for which one, and for how long it has."""
+    """The message that waits, the one it waits for, and how long it has waited."""
     head = inbox.frames[inbox.next]
     cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
     return {

@@ -1,4 +1,4 @@
-"""What nodes of the production protocol say to each other.
+"""The messages between nodes of the production protocol.
 
 `Frame` and `Ack` are the traffic of every publication: plain slotted objects, cheap to make and
 never changed after they are sent.  Everything else is rare: frozen, tagged structures.  What must
@@ -26,11 +26,11 @@ ROUTE_BITS = 32
 
 
 class Route:
-    """The members a publisher addressed from sequence number `start` on.
+    """The subscribers that a publisher addresses from sequence number `start` on.
 
     A stream's routes are numbered from 0; one ends where the next starts.  Every node that
-    relays a frame computes its children from `members`, so the tree is the publisher's and
-    nobody is skipped (the cure of hole 2, docs/deviations.md).  Those of `leaves` are fed by the
+    relays a frame computes its children from `members`, so the tree is the publisher's and no
+    subscriber is skipped (the cure of hole 2, docs/deviations.md).  The `leaves` are fed by the
     publisher itself and pass nothing on; the tree is made of the others, the `interior`.
 
     A number begins with the `epoch` of the publisher's view: a slot that another node has since
@@ -59,7 +59,7 @@ class Frame:
     """Consecutive messages of one stream under one barrier; never split, never changed.
 
     `stable` is what the publisher knew when it sent the frame: every message up to and including
-    that one has been consumed by everyone it was addressed to.
+    that one has been consumed by every subscriber it was addressed to.
     """
 
     __slots__ = (
@@ -103,11 +103,11 @@ class Frame:
 class Ack:
     """A child tells its parent in a route's tree how far it and its subtree have come.
 
-    `have`: the child holds every frame of the route up to here.  `covered`: every member of its
+    `have`: the child holds every frame of the route up to here.  `covered`: every node of its
     subtree, itself included, has consumed every message of the route up to here.  `absent`: the
-    members of the subtree that had unsubscribed and only passed frames on.  `asked`: this answers
-    a `Probe`, so what lies above `have` was lost.  `slow`: members of the subtree that do not
-    answer their parent, so that what is below them may starve.
+    nodes of the subtree that had unsubscribed and only passed frames on.  `asked`: this answers
+    a `Probe`, so what lies above `have` was lost.  `slow`: nodes of the subtree that do not answer
+    their parent, so that the nodes below them may starve.
     """
 
     __slots__ = ("absent", "asked", "covered", "have", "route", "slow", "stream", "topic")
@@ -150,7 +150,7 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Direct(msgspec.Struct, frozen=True, tag=True):
-    """A publisher takes a member of an old route out of its tree and feeds it itself.
+    """A publisher takes a subscriber of an old route out of its tree and feeds it itself.
 
     The receiver acknowledges to the publisher from now on and passes nothing of the route on.
     It is also a question, like `Probe`: how far are you?  `last` is where the route ends.
@@ -168,7 +168,7 @@ class Direct(msgspec.Struct, frozen=True, tag=True):
 
 
 class Suspended(msgspec.Struct, frozen=True, tag=True):
-    """A publisher goes on without a member that takes gaps and did not keep up.
+    """A publisher goes on without a lossy subscriber that did not keep up.
 
     Nothing of the routes up to `route` will reach it any more, so it has to join again.
     """
@@ -182,8 +182,8 @@ class Suspended(msgspec.Struct, frozen=True, tag=True):
 class Stable(msgspec.Struct, frozen=True, tag=True):
     """An idle publisher tells receivers what they may forget.
 
-    It goes down a tree of `members`, those of `route` who have not left since: a leaver that was
-    released passes nothing on.
+    It goes down a tree of `members`, the subscribers of `route` that have not left since: a leaver
+    that was released passes nothing on.
     """
 
     kind: ClassVar[str] = "stable"
@@ -206,7 +206,7 @@ class Inquiry(msgspec.Struct, frozen=True, tag=True):
 class Release(msgspec.Struct, frozen=True, tag=True):
     """A publisher tells a leaver that everything addressed to it is stable.
 
-    `wave` is the number of the leaver's LEAVE: what is said of an earlier one is old.
+    `wave` is the number of the leaver's LEAVE: a `Release` for an earlier one is old.
     """
 
     kind: ClassVar[str] = "release"
@@ -216,7 +216,7 @@ class Release(msgspec.Struct, frozen=True, tag=True):
 
 
 class Settled(msgspec.Struct, frozen=True, tag=True):
-    """The heir of a dead stream tells that all have it up to its end, as of the view `epoch`.
+    """The heir of a dead stream says that all have it up to its end, as of the view `epoch`.
 
     Or a publisher that has forgotten the topic answers an `Inquiry`: everyone has all of it.
     """
@@ -237,7 +237,7 @@ class CaughtUp(msgspec.Struct, frozen=True, tag=True):
 class Mute(msgspec.Struct, frozen=True, tag=True):
     """The sender has waited for `slot` to answer a wave of `topic` for longer than it should take.
 
-    Everyone is told, so that whoever leads changes the view `epoch` to one without `slot`.
+    Every member is told, so that the leader changes the view `epoch` to one without `slot`.
     """
 
     kind: ClassVar[str] = "mute"
@@ -248,14 +248,14 @@ class Mute(msgspec.Struct, frozen=True, tag=True):
 
 
 class Op(Enum):
-    """Why a wave runs through the cluster."""
+    """The operation that a wave carries through the cluster."""
 
     JOIN = "join"
     LEAVE = "leave"
     REGISTER = "register"
     TOPICS = "topics"
     PRESENT = "present"
-    """To one node, which changes nothing there and contributes nothing: does it answer waves?"""
+    """To one node, and without effect there: does it answer waves?"""
 
 
 class Wave(msgspec.Struct, frozen=True, tag=True):
@@ -270,7 +270,7 @@ class Wave(msgspec.Struct, frozen=True, tag=True):
     lossy: bool = False
     """JOIN: the newcomer would rather miss messages than hold publishers up."""
     epoch: int = 0
-    """The view its origin was in; when somebody is excluded, older waves are started again."""
+    """The view its origin was in; when members are excluded, older waves are started again."""
     since: int = 0
     """The origin remembers the lives that ended from this view on."""
     apart: int = 0
@@ -278,11 +278,11 @@ class Wave(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """What a subtree answers to a wave.
+    """The answer of a subtree to a wave.
 
-    `vector` is the elementwise maximum of the answers' vectors, `members` the set of those who
-    are subscribed or about to be.  A TOPICS wave is answered with `topics` and those in the
-    subtree who are subscribed to them; `more`: there were more topics than fit.
+    `vector` is the elementwise maximum of the answers' vectors, `members` the set of nodes that
+    are subscribed or about to be.  A TOPICS wave is answered with `topics` and their subscribers
+    in the subtree; `more`: there were more topics than fit.
     """
 
     kind: ClassVar[str] = "answer"
@@ -292,15 +292,15 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     vector: Barrier
     members: int
     lossy: int = 0
-    """Those of `members` who would rather miss messages than hold publishers up."""
+    """Those of `members` that would rather miss messages than hold publishers up."""
     topics: tuple[tuple[Topic, int], ...] = ()
     more: bool = False
     epoch: int = 0
-    """That of the wave."""
+    """The epoch of the wave."""
     over: Barrier = ()
-    """Streams of `vector` that ended, and with which view."""
+    """Streams of `vector` that ended, each with the view that ended it."""
     own: Barrier = ()
-    """What nodes of the subtree say of themselves: the stream in which each publishes to the topic,
+    """The nodes of the subtree about themselves: the stream in which each publishes to the topic,
     and its last message (-1: none)."""
     kept: RetainedValue | None = None
     """To a JOIN: the newest retained value of the topic in the subtree."""

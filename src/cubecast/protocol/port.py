@@ -79,7 +79,7 @@ class Message(Protocol):
 
 
 class Publication(Message, Protocol):
-    """What a port delivers: one or more consecutive messages of one stream."""
+    """A delivery: one or more consecutive messages of one stream."""
 
     @property
     def topic(self) -> Topic: ...
@@ -104,7 +104,7 @@ class Port(Protocol):
         """Hand messages to the application; True if it has consumed them already."""
 
     def joined(self, topic: Topic) -> None:
-        """`subscribe` is complete: whatever is published from now on will be delivered."""
+        """`subscribe` is complete: everything that is published from now on is delivered."""
 
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         """Messages of `topic` will never be delivered here: of each stream, from … to."""
@@ -112,15 +112,15 @@ class Port(Protocol):
     def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         """Messages of `topic` are dropped by agreement: of each stream, from … to.
 
-        They were received and will never be delivered here; or they are this node's own, and the
-        others will never hear of them.
+        They were received and will never be delivered here; or they are this node's own, and no
+        other node will get them.
         """
 
     def view(self, epoch: int, members: int) -> None:
         """This node installed a view of the cluster: its number, and `members` as a bit mask."""
 
     def left(self, topic: Topic) -> None:
-        """`unsubscribe` is complete: nobody relies on this node for the topic any more."""
+        """`unsubscribe` is complete: no node relies on this one for the topic any more."""
 
     def forgotten(self, topic: Topic) -> None:
         """This node keeps nothing of a topic any more; everyone has what it published there.
@@ -135,14 +135,14 @@ class Port(Protocol):
         """
 
     def followed(self, key: Hashable, complete: bool) -> None:
-        """`follow` is complete: whatever is published to a wanted topic will be delivered.
+        """`follow` is complete: everything that is published to a wanted topic is delivered.
 
         Or not `complete`: there are more topics than can be named or followed.  The pattern is
         not followed, or from now on no longer; topics that it found stay subscribed.
         """
 
     def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
-        """What `list_topics` asked for: topics, each with the set of its subscribers."""
+        """The answer to `list_topics`: topics, each with the set of its subscribers."""
 
     def writable(self, topic: Topic) -> None:
         """A `publish` that was refused may be tried again."""
@@ -159,11 +159,11 @@ class Accusation(NamedTuple):
     topic: Topic
     waited: Time
     disputed: bool = False
-    """`slot` has answered us: it is mute towards some, or `by` lies."""
+    """`slot` has answered us: it is mute towards some nodes, or `by` lies."""
 
 
 class Denial(NamedTuple):
-    """Node `by`, or one below it in a tree, claimed more of a publisher than that has published."""
+    """Node `by`, or one below it in a tree, claimed more than a publisher has published."""
 
     topic: Topic
     source: NodeId
@@ -176,19 +176,19 @@ class MemberPort(Port, Protocol):
     """A port that can also reach nodes that have no slot in our view."""
 
     def reach(self, address: str, message: Message) -> None:
-        """Send to whoever is at an address, perhaps nobody."""
+        """Send to the node at an address; there may be none."""
 
     def departed(self) -> None:
-        """`depart` is complete: the others know that this node is gone."""
+        """`depart` is complete: the other members know that this node is gone."""
 
     def mute(self, accusation: Accusation) -> None:
-        """A member answers tests but not waves, says `Accusation.by`: it is to be excluded."""
+        """Member `Accusation.by` says that another is mute: that one is to be excluded."""
 
     def denied(self, denial: Denial) -> None:
-        """A member answered a `subscribe` of ours with what a publisher denies; it is ignored."""
+        """A member answered our `subscribe` with a claim that a publisher denies; it is ignored."""
 
     def excluded(self) -> None:
-        """This life is over, `Member.who` is the next; it has no place yet and asks for one."""
+        """This life is over; `Member.who` is the next, which has no slot yet and asks for one."""
 
 
 class Process(Protocol):

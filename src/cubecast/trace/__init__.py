@@ -1,4 +1,4 @@
-"""Traces: what a run did, in one schema, and checkers that judge it without trusting it."""
+"""Traces: the records of a run, in one schema, and checkers that judge a run by them."""
 
 from cubecast.trace.checkers import (
     ALL,

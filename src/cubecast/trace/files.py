@@ -1,14 +1,14 @@
 """Trace files: JSON lines, the same compressed, and Parquet.
 
 A JSON Lines trace is one header line and one line per record, compact, in UTF-8; a name that ends
-in ``.gz`` is compressed. The same header and records give the same bytes. What holds for every
-function here that is given a path:
+in ``.gz`` is compressed. The same header and records give the same bytes. For every function here
+that is given a path:
 
 1. A file appears under its name when it is complete, or not at all (written beside it, synced,
-   then renamed). Nobody reads half a trace.
+   then renamed). No reader sees half a trace.
 2. Reading streams: the records are an iterable that opens the file anew each time it is iterated,
    so a trace larger than memory can be read, and read twice.
-3. What is wrong with a file is raised as one ``TraceError`` that says where.
+3. An error in a file is raised as one ``TraceError`` that says where it is.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ _versions: Final = msgspec.json.Decoder(_Version)
 
 
 class TraceError(ValueError):
-    """A trace file that cannot be read or written: which one, where in it, and why."""
+    """A trace file cannot be read or written: which file, where in it, and why."""
 
     def __init__(self, path: StrPath, line: int | None, problem: str) -> None:
         super().__init__(path, line, problem)
@@ -164,7 +164,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def check_record(path: Path, line: int, record: Record) -> Record:
-    """What the types do not say: a publication has a name, and so has what is delivered."""
+    """Check what the types do not: a ``publish`` and a ``deliver`` have an id."""
     if record.id is None and record.kind in ("publish", "deliver"):
         raise TraceError(path, line, f"a {record.kind} record needs the field `id`")
     return record
@@ -217,7 +217,7 @@ def _chunks(path: Path, file: _Reader) -> Iterator[bytes]:
 
 
 def _decode_lines(path: Path, first: int, chunk: bytes) -> Iterator[Record]:
-    """All at once if they are well; else one by one, which finds the line that is not."""
+    """Decode all lines at once; if that fails, one by one, to find the bad line."""
     records = None
     with contextlib.suppress(*_UNREADABLE):
         records = _records.decode_lines(chunk)

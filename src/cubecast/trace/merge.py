@@ -3,12 +3,12 @@
 The order of the result, whatever the clocks say:
 
 1. Every node's own records stay in their own order.
-2. No record of what became of a message precedes its ``publish``, if any trace has that.
+2. No record about a message (``SEEN``) precedes its ``publish``, if any trace has that.
    A node's clock may stand still while it handles a batch, so times alone would not do.
 3. Otherwise records are ordered by time, and at equal times by the order of the traces.
 
-The checkers take happens-before from each node's own order, so nothing that they judge depends on
-the clocks.  A delivery of what nobody published stays in, at the end, and is theirs to find.
+The checkers take happens-before from each node's own order, so no verdict depends on the clocks.  A
+delivery of a message that no node published stays in, at the end, for the checkers to find.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ def merge(traces: Iterable[Iterable[Record]]) -> Iterator[Record]:
     published: set[_Key] = set()
     held: dict[_Key, list[tuple[int, int, Record]]] = {}
     while heads or held:
-        if not heads:  # only deliveries are left that nobody's publication can explain
+        if not heads:  # only records are left of messages without a ``publish``
             for key, waiting in held.items():
                 published.add(key)
                 heads += waiting
@@ -41,7 +41,7 @@ def merge(traces: Iterable[Iterable[Record]]) -> Iterator[Record]:
             held = {}
         _, index, record = heappop(heads)
         limit = heads[0][:2] if heads else None
-        while True:  # a run of one node's records that all come before anybody else's
+        while True:  # a run of one node's records that all come before those of other nodes
             key = (record.topic, record.id)
             if record.id is not None and record.kind in SEEN and key not in published:
                 held.setdefault(key, []).append((record.time, index, record))

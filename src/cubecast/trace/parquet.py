@@ -83,7 +83,7 @@ def read_parquet(path: StrPath) -> tuple[Header, StoredRecords]:
 
 
 def _schema() -> "pyarrow.Schema":
-    """Non-null throughout but for ``id``: a record without one is no publication's."""
+    """The columns; all are non-null except ``id``: a record without it has no publication."""
     import pyarrow
 
     names = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
@@ -195,7 +195,7 @@ def _texts(column: "pyarrow.Array", convert: Callable[[str], MessageId]) -> list
 
 
 def _reply_lists(path: Path, row: int, column: "pyarrow.Array") -> list[tuple[MessageId, ...]]:
-    """Nearly all are empty."""
+    """The ``reply_to`` of records. Nearly all are empty."""
     if not len(column.flatten()):
         return [()] * len(column)
     lists = []

@@ -1,12 +1,12 @@
-"""What a run leaves behind: one header, then records in the order in which things happened.
+"""The trace of a run: one header, then records in the order in which things happened.
 
 The simulator and live nodes write this one schema, so that the same checkers judge all of them
-(``docs/trace.md`` explains it to users). What a reader may rely on:
+(``docs/trace.md`` explains it to users). A reader may rely on this:
 
 1. The order of the records is a total order in which every node's own records are in its own
    order, and no ``deliver`` or ``receive`` precedes the ``publish`` or ``send`` that caused it.
-2. ``id`` names a publication: opaque, and unique within its topic. ``source`` and ``seq`` are what
-   the protocol *says* about it.
+2. ``id`` names a publication: opaque, and unique within its topic. ``source`` and ``seq`` are the
+   protocol's *claims* about it.
 3. New fields come last and have defaults; a field that equals its default is not written.
 """
 
@@ -36,16 +36,16 @@ Kind: TypeAlias = Literal[
     "restart",
     "view",
 ]
-"""What happened.
+"""The kind of an event.
 
 ``publish``: the application published; ``taken``: the protocol took that message, at once or when
-it had room; ``stable``: everyone it was addressed to has taken it in; ``send`` and ``receive``: a
-message left for, or came from, a peer; ``deliver``: a message was handed to the application;
+it had room; ``stable``: every subscriber it was addressed to has consumed it; ``send`` and
+``receive``: a message left for, or came from, a peer; ``deliver``: the application got a message;
 ``subscribe``: the application called ``subscribe()``; ``join``: that call returned; ``leave``: the
 application called ``unsubscribe()`` (or the node stopped for good); ``gap``: the node will never
 deliver the message ``id``, or ``seq`` messages; ``discard``: it dropped that by agreement;
 ``state``: what it holds at this moment; ``crash``: its process ended at once; ``restart``: a
-process begins at the node with nothing, what stands before is an earlier *life*; ``view``: it
+process begins at the node with nothing, the records before are of an earlier *life*; ``view``: it
 installed view ``seq`` of the cluster, ``members``.
 """
 
@@ -56,7 +56,7 @@ MessageId: TypeAlias = int | str
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One thing that happened at one node.
+    """One event at one node.
 
     Without the cyclic collector (``gc=False``): the fields hold numbers, text and a tuple of these,
     which can form no cycle, and a run makes millions of records.
@@ -68,12 +68,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     topic: str = ""
     id: MessageId | None = None
     source: int = -1
-    """Who published, as the protocol claims it; -1: not stated."""
+    """The publisher, as the protocol claims it; -1: not stated."""
     seq: int = -1
     """The protocol's number of the message; of a ``gap`` or ``discard`` without an id, how many
-    messages it speaks of; of a ``view``, its number."""
+    messages it reports; of a ``view``, its number."""
     peer: int = -1
-    """Where a ``send`` goes, where a ``receive`` comes from."""
+    """The node that a ``send`` goes to, or that a ``receive`` comes from."""
     message: str = ""
     """The kind of protocol message sent or received: "pub", "ack", ...; of a ``subscribe``: "lossy"
     if it would rather miss messages; of a live node's ``gap``: "lossy" if only subscriptions that
@@ -94,7 +94,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run: enough to run it again."""
+    """The description of a run: enough to run it again."""
 
     schema: str = SCHEMA
     scenario: str = ""

@@ -255,7 +255,7 @@ async def test_a_false_member_does_not_hold_up_publishers(dies: bool) -> None:
             assert receipt is not None
             assert (await take(messages, 301))[-1].payload == b"last"
             await receipt.stable()
-        reason = "acknowledgements of a node that is no member"
+        reason = "acknowledgements of a node that is no subscriber"
         assert writer.explain(TOPIC)["dropped"] == {reason: 1}
         assert third.slot not in await writer.subscribers(TOPIC)
 

@@ -86,9 +86,10 @@ T = TypeVar("T")
 class Held(Generic[M]):
     """Messages that were received and wait for a predecessor: *not_delvs* and *msgs* of [J].
 
-    A message that lacks a predecessor is filed under the source of that one, and is not looked at
-    before something changes for that source: until then its barrier cannot be met.  So `first`
-    finds a message if and only if a search of the whole set does, and it finds the earliest.
+    A message that lacks a predecessor is filed under the source of the predecessor, and is not
+    looked at before something changes for that source: until then its barrier cannot be met.  So
+    `first` finds a message if and only if a search of the whole set does, and it finds the
+    earliest.
     """
 
     __slots__ = ("_arrivals", "filed", "messages", "ready")
@@ -101,7 +102,7 @@ class Held(Generic[M]):
         self._arrivals = 0
 
     def add(self, message: M) -> None:
-        """Keep a message: it comes after those that are here already."""
+        """Keep a message, after those that are here already."""
         self.messages[message.ident] = message
         self._arrivals += 1
         heappush(self.ready, (self._arrivals, message))
@@ -109,8 +110,8 @@ class Held(Generic[M]):
     def first(self, lacking: Callable[[T, Idents], NodeId], topic: T) -> M | None:
         """The earliest arrival whose barrier is met; None if there is no such message.
 
-        `lacking` names a source of which the barrier lacks a message, or `BOTTOM`.  The caller
-        removes what it is given.
+        `lacking` returns the source of a message that the barrier lacks, or `BOTTOM`.  The caller
+        removes the message.
         """
         while self.ready:
             item = heappop(self.ready)
@@ -121,11 +122,11 @@ class Held(Generic[M]):
         return None
 
     def remove(self, message: M) -> None:
-        """Remove what `first` has found."""
+        """Remove a message that `first` has found."""
         del self.messages[message.ident]
 
     def touch(self, source: NodeId) -> None:
-        """Something of `source` was delivered, or will never come: look at what waited for it."""
+        """Look again at messages that waited for `source`: one was delivered, or never comes."""
         for item in self.filed.pop(source, ()):
             heappush(self.ready, item)
 

@@ -1,7 +1,7 @@
 """Messages and local variables of VCube-PS ([J] 3.3), for the listing in `vcube_ps`.
 
-What the listing writes as an operation on a set stands here as a method, with the formula in its
-docstring, where the fast way needs more than one statement.
+An operation on a set in the listing is a method here, with the formula in its docstring, if the
+fast way needs more than one statement.
 
 Messages have the paper's names (PUB, SUB, UNS, ACK), which other modules use for the same messages:
 `cubecast.baselines`, `vcube_pb` ([B] has ACK as well) and `cubecast.protocol.messages` (`Ack`).
@@ -55,7 +55,7 @@ class Pub:
 
 
 class MembershipChange:
-    """What SUB and UNS have in common: node s announces its operation c."""
+    """The common part of SUB and UNS: node s announces its operation c."""
 
     __slots__ = ("c", "ident", "s", "topic")
     kind: ClassVar[str]
@@ -152,7 +152,7 @@ class Variables:
         self._tree: list[tuple[NodeId, ...] | None] = [None] * (dimension + 1)
         """CHILDREN(i, t, h) for h = 0 … log2 N, each computed once per view."""
         self._shared = False
-        """The view belongs to all members of an established topic, until it changes here."""
+        """The view is shared by all subscribers of an established topic, until it changes here."""
 
     # -- view[t] ---------------------------------------------------------------------------------
 
@@ -232,5 +232,5 @@ class Variables:
 
 @lru_cache(maxsize=64)
 def _established(members: int, rc: Seq) -> View:
-    """The view of an established topic, which its members share until it changes."""
+    """The view of an established topic, which its subscribers share until it changes."""
     return dict.fromkeys(members_of(members), (SUB, rc))

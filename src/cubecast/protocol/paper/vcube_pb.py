@@ -4,16 +4,16 @@ This is [B] Algorithms 5.1-5.3, to be laid beside the pseudocode: "5.2:23" is li
 5.2, counted as its listing numbers them (the prose counts the condition of lines 37-38 once, so
 its lines 42 and 44 are 43 and 45 there).
 
-Theory of operation.  VCube-Top tells every subscriber and publisher of a topic who has subscribed
-or left, once per round of tests (`membership`), and every process who has crashed (`crashed`);
-links lose nothing, and a crash is never announced of a process that works.  A publisher sends its
-message to the first member of each of its clusters, these pass it on (5.2:23-25, 45-48), and ACKs
-come back up (5.3:19-22); the next message leaves when they are all back (5.2:16).  Who sent a
-message to a process that crashes, or leaves, before its ACK sends it to the next member of that
-cluster (5.3:29-39).  If the *publisher* crashes, everybody who has its last message broadcasts it
-(5.2:42-44, 5.3:40-42).  So whatever a correct process has delivered, all of them will.  Messages
-carry their direct predecessors and are delivered after them (5.3:1-18).  A publisher need not
-subscribe.
+Theory of operation.  VCube-Top tells every subscriber and publisher of a topic which processes have
+subscribed or left, once per round of tests (`membership`), and tells every process which ones have
+crashed (`crashed`); links lose nothing, and no crash is announced of a process that works.  A
+publisher sends its message to the first subscriber of each of its clusters, these pass it on
+(5.2:23-25, 45-48), and ACKs come back up (5.3:19-22); the next message leaves when they are all
+back (5.2:16).  If the receiver crashes, or leaves, before its ACK, the sender sends the message to
+the next subscriber of that cluster (5.3:29-39).  If the *publisher* crashes, every process that has
+its last message broadcasts it (5.2:42-44, 5.3:40-42).  So what one correct process has delivered,
+all correct processes deliver.  Messages carry their direct predecessors and are delivered after
+them (5.3:1-18).  A publisher need not subscribe.
 
 Where the listing contradicts its text, or breaks the paper's own properties under the paper's own
 assumptions, this module does what the text says.  Each is a method of its own, and
@@ -22,26 +22,26 @@ tests/papers/test_vcube_pb_as_printed.py puts the printed line back and shows wh
 1. 5.3:33 `q = j` is `y = j` (q is not bound).
 2. 5.2:44 `return` belongs to the `if` of line 42: otherwise nothing is ever passed on.
 3. 5.2:9 makes the task of a topic when the counter is 1.  Here a topic always has one, so that
-   one who never published can broadcast what a dead publisher left.
+   a process that never published can broadcast the last message of a dead publisher.
 4. 5.2:16-22 and 26 are for the process's own messages.  A dead publisher's message that is
    broadcast again was delivered in its turn or will be, and keeps its barrier; as printed it is
-   delivered again, or too early, with the barrier of somebody else (hole 6).  Nor does it wait
+   delivered again, or too early, with the barrier of another process (hole 6).  Nor does it wait
    for the ACKs of the publisher's message before (line 16): a child that hears of the crash forgets
-   those of its subtree (5.3:31-32) and never sends its own, so everything that is behind in the
-   queue would wait for ever.
+   those of its subtree (5.3:31-32) and never sends its own, so everything behind it in the queue
+   would wait for ever.
 5. 5.2:23 sends such a message to the children of the *dead* root.  But receivers work out their
-   part of the tree from the sender (5.2:45), so branches are left out.  Here the one who
+   part of the tree from the sender (5.2:45), so branches are left out.  Here the process that
    broadcasts is the root.
-6. 5.2:42 `s not in members` is "s has crashed", as the text says: members are subscribers, and a
-   publisher outside the group would have every message of its own broadcast by everybody.
+6. 5.2:42 `s not in members` is "s has crashed", as the text says: members are subscribers, and
+   every message of a publisher outside the group would be broadcast by all.
    Likewise 5.3:21 lets a parent that is the publisher have its ACK, and 5.3:31 compares s with
    those that have crashed.
-7. 5.3:31 drops what a process itself is the root of, as the bottom is no member, and then nobody
-   sends it round a crashed child.  Here a root drops nothing.
+7. 5.3:31 drops what a process itself is the root of, as the bottom is no member, and then no
+   process sends it round a crashed child.  Here a root drops nothing.
 8. 5.2:28: an ACK answers all copies that were sent to that child; one ACK may be all there is.
 9. 5.3:25-27 returns before the pending ACKs are looked at, so that a publisher outside the group
    waits for ever for the last subscriber, if that one crashed.  Here it goes on.
-10. 5.3:28 empties *first_rec* whenever anybody leaves or crashes; then the next message of a
+10. 5.3:28 empties *first_rec* whenever a process leaves or crashes; then the next message of a
     source hides those of it that wait for delivery.  Here that is done when the process itself
     leaves, and what it holds is dropped with it ([J] Algorithm 2, lines 33-34): it begins anew.
 11. 5.3:40 looks for the dead publisher's last message among those *not* delivered.  The text
@@ -49,18 +49,18 @@ tests/papers/test_vcube_pb_as_printed.py puts the printed line back and shows wh
     after a crash, not after a leave.
 12. 5.3:15-16 remove a message from *msgs* when a later one has come, but only if that came before
     the delivery.  Here a process keeps the newest message of each source and those it holds.
-13. 5.3:38-39 stand inside the `if` of line 34 by their indentation: the ACK of one who is gone is
-    then awaited for ever if nobody is left in its cluster, or the next one there has the message
+13. 5.3:38-39 stand inside the `if` of line 34 by their indentation: the ACK of a process that is
+    gone is then awaited for ever if its cluster is empty, or the next process there has the message
     already.  Here it is no longer awaited in any case.
-14. 5.2:3 takes in whoever joins.  News of a join may come after that of the newcomer's crash; here
-    such a newcomer is no member, as nobody would ever take it out again.
-15. 5.2:5-6 and 5.3:24 take those who leave in one round out one by one, so what one of them has not
-    acknowledged is sent to the next who leaves.  Here all are out first.
+14. 5.2:3 takes in every newcomer.  News of a join may come after that of the newcomer's crash; here
+    such a newcomer is no member, as no later news would take it out again.
+15. 5.2:5-6 and 5.3:24 take the leavers of one round out one by one, so what one of them has not
+    acknowledged is sent to the next leaver.  Here all are out first.
 
 Silence of the paper, filled in: subscribers are registered as publishers too (a subscriber of this
 package may publish); publish by others (NOK, 5.1:15) raises `ValueError`; counters begin at 1
 (5.2:9); *stopics* of 5.2:4 and 5.3:26 is every topic the process has heard of; of several
-deliverable messages the one that arrived first is delivered first; an ACK that nobody waits for is
+deliverable messages the one that arrived first is delivered first; an ACK that is not awaited is
 ignored; n need not be a power of two.  As printed, a publisher delivers its own message although it
 does not subscribe (the paper's validity), and a process delivers what reaches it after Unsubscribe.
 """
@@ -82,17 +82,17 @@ SUBSCRIBER = "subscriber"
 PUBLISHER = "publisher"
 
 News: TypeAlias = tuple[Topic, int, int]
-"""(topic, who has subscribed, who has left): sets of nodes."""
+"""(topic, nodes that have subscribed, nodes that have left): sets of nodes."""
 
 
 class Top(Protocol):
     """VCube-Top ([B] 5.2), as far as a process uses it."""
 
     def enter(self, node: NodeId, port: Port) -> None:
-        """A process begins; its port is woken when there is news for it."""
+        """Register a process that begins; its port is woken when there is news for it."""
 
     def establish(self, topic: Topic, members: int) -> None:
-        """Members are subscribers and publishers, and all of them know it."""
+        """Make `members` subscribers and publishers; all of them know it."""
 
     def join(self, node: NodeId, topic: Topic, kind: str, now: Time) -> None:
         """VCUBE_JOIN(t, kind): others hear of it with the next round of tests."""
@@ -101,7 +101,7 @@ class Top(Protocol):
         """VCUBE_LEAVE(t, kind)."""
 
     def news(self, node: NodeId, now: Time) -> Iterable[News]:
-        """What `node` has not been told yet; asks for the next wake if more is to come."""
+        """The news that `node` was not told yet; asks for the next wake if more is to come."""
 
 
 class TreeMessage(Pub):
@@ -119,7 +119,7 @@ class Ack(msgspec.Struct, gc=False):
 
 
 class TopicState:
-    """What a process keeps for one topic."""
+    """The state of a process for one topic."""
 
     __slots__ = (
         "_node",
@@ -169,7 +169,7 @@ class TopicState:
         return found
 
     def change(self, members: int) -> None:
-        """*members_i[t]* is this from now on."""
+        """Set *members_i[t]*."""
         self.members = members
         self.branches = {}
 
@@ -195,14 +195,14 @@ class TopicState:
         return self.delvs[source] < counter and message.ident not in self.recs.messages
 
     def message(self, ident: Ident) -> TreeMessage | None:
-        """5.3:36: m in *msgs* with this name; None if a later one has made it needless."""
+        """5.3:36: m in *msgs* with this name; None if a later message has replaced it."""
         newest = self.msgs.get(ident[0])
         if newest is not None and newest.ident == ident:
             return newest
         return self.recs.messages.get(ident)
 
     def keep(self, message: TreeMessage) -> None:
-        """5.2:17 and 40, 5.3:15-16: the newest message of a source takes the place of the last."""
+        """5.2:17 and 40, 5.3:15-16: the newest message of a source replaces the one before."""
         newest = self.msgs.get(message.ident[0])
         if newest is None or newest.first < message.first:
             self.msgs[message.ident[0]] = message
@@ -231,14 +231,14 @@ class VCubePB:
         self._dimension = dimension_for(nodes)
         self._stream = Stream(node, 0)
         self._faulty = 0
-        """Those of whose crash VCube-Top has told."""
+        """The processes whose crash VCube-Top has announced."""
         self._topics: dict[Topic, TopicState] = {}
         top.enter(node, port)
 
     # -- Algorithm 5.1: what the application calls -----------------------------------------------
 
     def establish(self, topic: Topic, members: int) -> None:
-        """`members` have subscribed, and registered as publishers, long ago."""
+        """Begin with `members` subscribed and registered as publishers."""
         self._top.establish(topic, members)
         if members >> self._node & 1:
             state = self._state(topic)
@@ -260,7 +260,7 @@ class VCubePB:
             self._top.leave(self._node, topic, SUBSCRIBER, now)
 
     def register(self, topic: Topic, now: Time) -> None:
-        """5.1:7-9.  What is published before VCube-Top has named the members reaches nobody."""
+        """5.1:7-9.  What is published before VCube-Top names the members reaches no other node."""
         state = self._state(topic)
         if not state.registered:
             state.registered = True
@@ -297,7 +297,7 @@ class VCubePB:
     # -- what VCube-Top tells --------------------------------------------------------------------
 
     def on_wake(self, now: Time) -> None:
-        """A round of tests has brought news."""
+        """Take in the news of a round of tests."""
         for topic, joined, left in self._top.news(self._node, now):
             self.membership(topic, joined, left)
 
@@ -313,11 +313,11 @@ class VCubePB:
             self._port.left(topic)
 
     def _living(self, joined: int) -> int:
-        """5.2:2-3: a newcomer of whose crash we know is no member, and nobody will say so again."""
+        """5.2:2-3: a newcomer known to have crashed is no member; its crash is told only once."""
         return joined & ~self._faulty
 
     def _take_leave(self, state: TopicState, left: int) -> None:
-        """5.2:5-6: all of them are out before what one has not acknowledged goes to another."""
+        """5.2:5-6: remove all leavers first, then send round what each has not acknowledged."""
         if left:
             state.change(state.members & ~left)
             for node in members_of(left):
@@ -372,13 +372,13 @@ class VCubePB:
             self.check_recs(state)
 
     def _roots_children(self, state: TopicState, message: TreeMessage) -> tuple[NodeId, ...]:
-        """5.2:23: to whom the root of a broadcast sends."""
+        """5.2:23: the nodes that the root of a broadcast sends to."""
         return state.neighborhood(self._dimension)
 
     def _pass_on(
         self, state: TopicState, parent: NodeId, peers: Iterable[NodeId], message: TreeMessage
     ) -> None:
-        """5.2:23-25 and 45-48: send to those whose ACK for this parent is not awaited already."""
+        """5.2:23-25 and 45-48: send to peers whose ACK for this parent is not awaited already."""
         pending = state.acks.get(message.ident, {}).get(parent, 0)
         fresh = [peer for peer in peers if not pending >> peer & 1]
         if not fresh:
@@ -397,7 +397,7 @@ class VCubePB:
             self.check_acks(state, parent, message.ident)
 
     def _answered(self, entry: dict[NodeId, int], sender: NodeId) -> list[NodeId]:
-        """5.2:28: for which parents `sender` was sent the message."""
+        """5.2:28: the parents on whose behalf the message was sent to `sender`."""
         return [parent for parent, peers in entry.items() if peers >> sender & 1]
 
     def _receive_tree(self, message: TreeMessage, sender: NodeId) -> None:
@@ -428,7 +428,7 @@ class VCubePB:
     # -- Algorithm 5.3 ---------------------------------------------------------------------------
 
     def check_cb(self, state: TopicState, barrier: Idents) -> NodeId:
-        """5.3:1-5: `BOTTOM` if the barrier is met, else whose message is missing."""
+        """5.3:1-5: `BOTTOM` if the barrier is met, else the source of a missing message."""
         for source, counter in barrier.without(state.latest):
             if not (state.delvs[source] >= counter or state.first_rec[source] > counter):
                 return source
@@ -496,7 +496,7 @@ class VCubePB:
             state.first_rec = [NEVER] * self._nodes
 
     def _no_longer_awaited(self, state: TopicState, parent: NodeId, ident: Ident) -> bool:
-        """5.3:31: whoever wanted these ACKs is gone.  A root wants its own."""
+        """5.3:31: the process that wanted these ACKs is gone.  A root wants its own."""
         if parent == BOTTOM:
             return False
         if self._faulty >> ident[0] & 1:

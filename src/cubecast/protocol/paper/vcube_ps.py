@@ -13,7 +13,7 @@ has the message (lines 45-49, 54-61), and the next message of the topic leaves w
 of ACKs is back (line 31).  So messages of one source are received in the order of their counters,
 which lines 64-65 and 92 use to tell what a newcomer will never receive.  A message carries its
 direct predecessors and is delivered after them (lines 83-94).  SUB goes to all nodes and its ACKs
-collect who is subscribed (lines 95-98); UNS goes to the subscribers.
+collect the subscribers (lines 95-98); UNS goes to the subscribers.
 
 Notation:
 
@@ -135,7 +135,7 @@ class VCubePS:
             self.end_msg_propagation(t)
 
     def end_msg_propagation(self, t: Variables) -> None:
-        """The rest of the loop: what the task does with m when the ACKs of m are back."""
+        """The rest of the loop: it ends the propagation of m when the ACKs of m are back."""
         m = t.sent
         if m is None or m.ident in self.acks:                               # 31
             return
@@ -240,10 +240,10 @@ class VCubePS:
         return t
 
     def establish(self, topic: Topic, members: int) -> None:
-        """Views as if `members` had subscribed one after the other, long ago.
+        """Set the views as if `members` had subscribed one after the other, long ago.
 
-        Every entry has rc = 0, and a member's counter moves on by one for its SUB, so whatever it
-        does next is later.  Others know nothing of the topic (line 62).
+        Every entry has rc = 0, and a subscriber's counter moves on by one for its SUB, so its next
+        operation is later.  Others know nothing of the topic (line 62).
         """
         if members >> self.i & 1:
             self.variables(topic).establish(0, members)

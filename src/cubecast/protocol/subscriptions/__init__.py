@@ -1,1 +1,1 @@
-"""Who is subscribed to what: membership of topics, waves, and the links that carry them."""
+"""Subscriptions: membership of topics, waves, and the links that carry them."""

@@ -4,8 +4,8 @@ Theory of operation.  To *follow* a pattern is to be subscribed to every topic t
 wants.  A node that begins to follow asks all nodes which topics they know (an `Op.TOPICS` wave),
 notes meanwhile which wanted topics other waves name, and then joins all of these by ordinary JOIN
 waves.  From that step on a wanted topic without a membership here is *new*: nothing was ever
-published to it.  The node becomes a member of it at once, with the empty cut, in the step in which
-it first hears of it.
+published to it.  The node becomes a subscriber of it at once, with the empty cut, in the step in
+which it first hears of it.
 
 Why a new topic is new.  Let W follow, and let Q be any node that publishes to topic t, ever.  Q
 publishes nothing before its own first wave for t, JOIN or REGISTER, has visited every node
@@ -18,21 +18,21 @@ wave on.
 * Q was not asked because it came into the cluster later: it knew W when it came, so its wave
   visits W, as before.  If it comes back from another view and published there, the view that
   takes it in says so to W (`Install.ends`), which notes the name while it asks, and afterwards
-  becomes a member and reports what it missed.
-* Q was not asked because it had left: all it published was consumed before it left.  Whoever
+  subscribes and reports what it missed.
+* Q was not asked because it had left: all it published was consumed before it left.  A node that
   still depends on it has a membership for t, and was asked, or has left as well.
 
 So if W has no membership for t once it has joined what it found, no wave for t has been complete:
 there is no message of t, and none will be sent before its publisher has W's answer.  The empty cut
 is complete and causally closed, and W's answer to that wave, and to all later ones, names W as a
-member.  Nobody needs to be told of W: whoever will publish has to ask first.  W itself learns
-whom to address by a REGISTER wave before it publishes, like any other node.
+subscriber.  W needs no wave of its own: a later publisher has to ask first.  W itself learns the
+subscribers by a REGISTER wave before it publishes, like any other node.
 
 Invariants:
 
 1. An active predicate and a wanted topic: there is a membership, or the topic is new.
 2. One TOPICS wave of this node runs at a time; what is asked meanwhile shares the next one.
-3. Nothing is kept of topics of which this node is no member, but while it asks.
+3. Nothing is kept of topics that this node does not subscribe to, except while it asks.
 4. A pattern is followed whole or not at all.  If the names do not fit an answer
    (`cubecast.protocol.subscriptions.topic_names`), or there would be memberships for more than
    `MAX_TOPICS` topics, the world is told that it is not followed, or no longer.
@@ -52,11 +52,11 @@ from cubecast.protocol.subscriptions.waves import NOTHING, Gathering, Waves
 from cubecast.protocol.topic.retained import ValueKeeper
 
 MAX_TOPICS = 100_000
-"""A pattern makes a node a member of a topic only while it has to do with fewer than this."""
+"""A pattern makes a node subscribe to a topic only while it has fewer memberships than this."""
 
 
 class DiscoveryHost(Protocol):
-    """What discovery needs of its node."""
+    """The part of a node that discovery uses."""
 
     node: NodeId
     marks: BranchCounts
@@ -71,9 +71,9 @@ class DiscoveryHost(Protocol):
 
 
 class TopicsQuestion:
-    """Somebody wants to know the topics: to follow those that are `wanted`, or to list all.
+    """A question for the topics of all nodes: to follow those that are `wanted`, or to list all.
 
-    Or to let go of those that are `unused`, if nobody else has to do with them.
+    Or to let go of those that are `unused`, if no other node has a membership for them.
     """
 
     __slots__ = ("key", "seen", "unused", "wanted")
@@ -87,12 +87,12 @@ class TopicsQuestion:
         self.seen: set[Topic] = set()
 
     def saw(self, topic: Topic) -> None:
-        """A wave named a topic while the question was asked."""
+        """Note a topic that a wave named while the question was asked."""
         if self.unused is not None:
             if topic in self.unused:
                 self.seen.add(topic)
         elif self.wanted is not None and len(self.seen) <= MAX_TOPICS and self.wanted(topic):
-            self.seen.add(topic)  # with more it will not be followed
+            self.seen.add(topic)  # with more than `MAX_TOPICS` the pattern is not followed
 
 
 class Discovery:
@@ -106,7 +106,7 @@ class Discovery:
         self.joining: dict[Hashable, list[Topic]] = {}
         """Active, but some of these joins are not complete."""
         self._asked: list[TopicsQuestion] = []
-        """What the running wave is to answer; perhaps nothing any more."""
+        """The questions that the running wave answers; perhaps none any more."""
         self._running = False
         self._waiting: list[TopicsQuestion] = []
         self._returned: dict[Hashable, Wanted] = {}
@@ -122,19 +122,19 @@ class Discovery:
         """Subscribe to nothing more for `key`; the world leaves the topics it has."""
         self.active.pop(key, None)
         self.joining.pop(key, None)
-        self._returned.pop(key, None)  # who follows it anew was promised nothing before
+        self._returned.pop(key, None)  # if followed anew, nothing was promised before
         for questions in (self._asked, self._waiting):
             questions[:] = [one for one in questions if one.wanted is None or one.key != key]
 
     def list_topics(self, ticket: Hashable, now: Time) -> None:
-        """Ask everyone; `Port.listed` hands the answer to whoever holds the ticket."""
+        """Ask every node for its topics; `Port.listed` gets the answer with the ticket."""
         self._ask(TopicsQuestion(ticket, None), now)
 
     def release(self, unused: Collection[Topic], now: Time) -> None:
-        """Let go of followed topics that nothing happens in, if nobody else has to do with them.
+        """Let go of followed topics in which nothing happens, unless another node names them.
 
-        Whoever may publish to one has a membership and names it; whoever takes it up later starts
-        a wave, which we see while we ask, or afterwards: then the topic is new again.
+        A node that may publish to one has a membership and names it.  A node that takes it up later
+        starts a wave, which we see while we ask, or afterwards: then the topic is new again.
         """
         if not any(one.unused for one in (*self._asked, *self._waiting)):
             self._ask(TopicsQuestion(None, None, frozenset(unused)), now)
@@ -153,7 +153,7 @@ class Discovery:
             self._answer(done, now)
 
     def start_again(self, now: Time) -> None:
-        """Somebody was excluded: ask anew what was asked and not answered."""
+        """Ask unanswered questions anew after members were excluded."""
         if self._running:
             self._owner.marks["topics started again"] += 1
             self._running = False
@@ -166,7 +166,7 @@ class Discovery:
         """Follow again what was followed in another view.
 
         A topic that came into being meanwhile was promised and missed: its whole cut is a gap.
-        That holds, too, if it was excluded again before it had an answer.
+        That holds, too, if this node was excluded again before it had an answer.
         """
         self._returned.update(former._returned)
         for key, wanted in former.active.items():
@@ -189,10 +189,10 @@ class Discovery:
     # -- what passes -----------------------------------------------------------------------------
 
     def known(self) -> dict[Topic, int]:
-        """What this node answers: the topics it has a membership for, and whether it is in.
+        """This node's answer: the topics it has a membership for, and whether it is in.
 
-        Not those that it would let go: it is in for the sake of a pattern, and nothing happens.
-        But also those of which it keeps a retained value.
+        Without those that it would let go: it is in because of a pattern, and nothing happens.
+        Also those of which it keeps a retained value.
         """
         me = 1 << self._owner.node
         known = dict.fromkeys(self._owner.keeper.topics(), 0)  # a pattern wants their values
@@ -203,7 +203,7 @@ class Discovery:
         return known
 
     def saw(self, topic: Topic) -> None:
-        """A wave or a node that came back names a topic: answers under way may be older."""
+        """Note a topic named by a wave or a node that came back: open answers may be older."""
         for question in self._asked:
             question.saw(topic)
 
@@ -223,7 +223,7 @@ class Discovery:
     # -- answers ---------------------------------------------------------------------------------
 
     def complete(self, result: Gathering, now: Time) -> None:
-        """Every node has answered our TOPICS wave."""
+        """Handle our TOPICS wave that every node has answered."""
         self._answer(result, now)
         self._next_wave(now)
 
@@ -248,7 +248,7 @@ class Discovery:
     def _join_existing(
         self, question: TopicsQuestion, wanted: Wanted, listed: Listed, now: Time
     ) -> None:
-        """Join what exists; from here on a wanted topic without a membership is new."""
+        """Join the existing topics; from here on a wanted topic without a membership is new."""
         found = {topic for topic, _ in listed if wanted(topic)}
         # Our own memberships may be younger than what we contributed.
         found |= {topic for topic in self._owner.memberships if wanted(topic)}
@@ -257,7 +257,7 @@ class Discovery:
             self._port.followed(question.key, False)
             return
         for topic in topics:
-            self._owner.adopt_if_new(topic)  # another pattern may be active, and owed everything
+            self._owner.adopt_if_new(topic)  # another active pattern may be owed all of it
             membership = self._owner.membership_of(topic)
             if not membership.wanted:
                 self._port.discovered(topic)
@@ -269,9 +269,9 @@ class Discovery:
         self.joining[question.key] = topics
 
     def settle(self) -> None:
-        """Tell of every pattern whose joins are complete; look at each join once when it is.
+        """Report every pattern whose joins are complete; look at each complete join once.
 
-        One that was complete before its turn came may be forgotten since: the topic is new again.
+        A join that was complete before its turn may be forgotten since: the topic is new again.
         """
         memberships = self._owner.memberships
         for key, topics in list(self.joining.items()):

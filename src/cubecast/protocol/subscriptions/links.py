@@ -9,7 +9,7 @@ Invariants, per ordered pair of nodes:
 1. `message` number n is handed up after n-1 and once.
 2. A parcel is kept until acknowledged; it is sent again after `resend_after`, backing off.
    Acknowledgements gather for a quarter of that.
-3. What came ahead of its turn is bounded; beyond that it is left to be sent again.
+3. Parcels that came ahead of their turn are bounded; those beyond are left to be sent again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Carried: TypeAlias = Stable | Release | Suspended | Settled | CaughtUp | Mute | 
 
 
 def weight(message: Carried) -> int:
-    """What a message costs to keep: one, one for each entry of its vector, for 8 names, and for 64
+    """The cost to keep a message: one, one for each entry of its vector, for 8 names, and for 64
     bytes of a retained value."""
     if type(message) is not Answer:
         return 1
@@ -88,12 +88,12 @@ class Links:
         self._links: dict[NodeId, Link] = {}
         self._due: Time | None = None  # no later than any link's deadline
         self.peers = -1
-        """Who is in the cluster: to others nothing is sent."""
+        """The members of the cluster: nothing is sent to other nodes."""
 
     def send(self, peer: NodeId, message: Carried, now: Time) -> None:
         """Send `message` to `peer`, behind everything sent to it before."""
         if not self.peers >> peer & 1:
-            return  # it is gone: who needs an answer of it will ask others
+            return  # the peer is gone: a node that needs its answer asks others
         link = self._link(peer)
         parcel = Parcel(link.next_number, message)
         link.next_number += 1
@@ -141,12 +141,12 @@ class Links:
         return True
 
     def check_may_ask(self, peer: NodeId) -> None:
-        """A peer that acknowledges nothing may not ask for more answers."""
+        """Refuse questions of a peer that does not acknowledge our answers."""
         if self._link(peer).unacked_weight > MAX_UNACKED_WEIGHT:
             raise ProtocolError("it asks without acknowledging what it is told")
 
     def on_parcel_ack(self, ack: ParcelAck, sender: NodeId, now: Time) -> None:
-        """Forget what arrived; what is left gets a fresh time-out."""
+        """Forget the parcels that arrived; the rest gets a fresh time-out."""
         link = self._link(sender)
         if ack.expected > link.next_number > 0:  # 0: we forgot this peer when it left
             raise ProtocolError("it acknowledges a control message that was never sent")
@@ -191,7 +191,7 @@ class Links:
         link.resend_at = now + link.pause
 
     def forget(self, peer: NodeId) -> None:
-        """The peer is gone for good; whoever gets its slot next begins anew."""
+        """Forget a peer that is gone for good; the next owner of its slot begins anew."""
         self._links.pop(peer, None)
 
     def unacked(self, peer: NodeId | None = None) -> int:

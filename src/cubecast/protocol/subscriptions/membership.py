@@ -1,4 +1,4 @@
-"""Who is subscribed to a topic: our own standing, and what we know of the others.
+"""The subscribers of a topic as one node knows them, and the node's own standing in it.
 
 Theory of operation.  Joining, leaving and registering as a publisher are *waves* through all nodes
 (`cubecast.protocol.subscriptions.waves`).  A node that applies a JOIN addresses the newcomer from
@@ -11,15 +11,15 @@ Invariants:
 1. One operation of this node runs at a time, so each node sees our operations in order.
 2. A node that never joined nor registered publishes nothing before its first wave is complete.
    From then on it sees every operation and so stays `informed`, subscribed or not.  One that
-   only adopted a topic (`cubecast.protocol.subscriptions.discovery`) is a member and not informed.
+   only adopted a topic (`cubecast.protocol.subscriptions.discovery`) subscribes uninformed.
 3. An operation of a peer that arrives while our first wave runs overrides the membership that
    the wave gathers: the answers may be older than it.
 4. A leaver passes frames on until every publisher that addressed it says `Release`, and keeps
    what it has of dead streams until they are settled.
-5. A member that a publisher went on without (`Suspended`) delivers nothing before it has joined
-   again; the jump from what it had delivered to the new cut is reported as a gap, exactly.
-6. Once `is_lossy` is false, everything that is published is delivered: whoever suspended us before
-   it knew has been caught up with or jumped over, and what it says of that later is old.
+5. A suspended subscriber (`Suspended`) delivers nothing before it has joined again; the jump from
+   what it had delivered to the new cut is reported as a gap, exactly.
+6. Once `is_lossy` is false, everything that is published is delivered.  If a publisher suspended us
+   before it knew, we have caught up with it or jumped; its notices of that suspension are old.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STARTED_AGAIN = {
 }
 
 
-NO_MEMBER = "acknowledgements of a node that is no member"
+NO_MEMBER = "acknowledgements of a node that is no subscriber"
 
 
 class Standing(Enum):
@@ -56,7 +56,7 @@ class Standing(Enum):
 
 
 class Membership:
-    """Our standing in one topic and the members we address."""
+    """Our standing in one topic and the subscribers we address."""
 
     def __init__(
         self, core: TopicCore, waves: Waves, port: Port, keeper: ValueKeeper = NOTHING_KEPT
@@ -73,17 +73,17 @@ class Membership:
         self._meanwhile: dict[NodeId, tuple[bool, bool]] = {}  # joined, lossy
         self._lossy = False
         self._lossy_told = False
-        self._lossy_known = False  # what the last complete JOIN said
-        self._owed: dict[Stream, Seq] | None = None  # lossy once and no longer: sent until then
+        self._lossy_known = False  # whether the last complete JOIN said that we are lossy
+        self._owed: dict[Stream, Seq] | None = None  # sent before all knew that we are not lossy
         self._cut_off = False
         self._reached: dict[Stream, Seq] | None = None  # how far we were when we were cut off
         self._leave = 0  # the number of our last LEAVE
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
         self._known_before: list[Stream] = []  # what our publications depended on as we asked
-        self._followed = False  # in for the sake of a pattern alone
+        self._followed = False  # in because of a pattern alone
         self._apart: int | None = None  # the first view that we missed, until we have asked
-        self._operations = 0  # how many of ours began
+        self._operations = 0  # how many operations of this node began
         self._claims: Gathering | None = None  # what a JOIN gathered, while publishers are asked
         self._view = core.context.view
         self._marks = core.context.marks
@@ -93,26 +93,26 @@ class Membership:
 
     @property
     def addressed(self) -> int:
-        """The members our frames name, ourselves included if we are one.
+        """The subscribers our frames name, ourselves included if we subscribe.
 
-        A tree never leads back to its root, so naming ourselves changes nothing but that all
-        publishers name the same set, for which everyone remembers its children.
+        A tree never leads back to its root.  We name ourselves so that all publishers name the same
+        set, for which every node remembers its children.
         """
         members = self.members & ~self.core.outgoing.laggards.suspended
         return members | 1 << self.core.context.node if self.core.reading.taking else members
 
     @property
     def is_lossy(self) -> bool:
-        """Whether we may miss messages: not everybody was told otherwise yet, or somebody went on
-        without us before and the jump is still to come."""
+        """Whether we may miss messages: not every node was told otherwise yet, or we were cut off
+        and the jump is still to come."""
         if self._cut_off or self._reached is not None or self._still_owed():
             return True
         return self._lossy_told or (self._lossy_known and self._running is Op.JOIN)
 
     def _still_owed(self) -> bool:
-        """Whether something has not come yet that was sent before all knew that we are not lossy.
+        """Whether a message is still to come that was sent before all knew that we are not lossy.
 
-        It is on its way; or a publisher had gone on without us, and its notice is.
+        It is on its way; or its publisher had suspended us, and `Suspended` is on its way.
         """
         if self._owed:
             delivered = self.core.front.delivered
@@ -121,7 +121,7 @@ class Membership:
 
     @property
     def is_idle(self) -> bool:
-        """Whether this node is out, wants nothing, and everyone has whatever it published."""
+        """Whether this node is out, wants nothing, and all that it published is stable."""
         return (
             self.standing is Standing.OUT
             and not self._want_in
@@ -133,7 +133,7 @@ class Membership:
 
     @property
     def is_watched(self) -> bool:
-        """Whether we are in for the sake of a pattern alone, and nothing happens here."""
+        """Whether we are in because of a pattern alone, and nothing happens here."""
         return (
             self._followed
             and self.receiving
@@ -144,39 +144,40 @@ class Membership:
         )
 
     def unlearn(self) -> None:
-        """Do as if we had never had to do with the topic, when we publish to it next.
+        """Treat the next publish as the first to this topic.
 
-        We ask again who subscribes.  What we read is no cause of it: everyone has that, as nothing
-        is under way here, and whoever forgets the topic cannot wait for it.
+        We ask again for the subscribers.  Our next message does not depend on what we read here:
+        everyone has that, as nothing is under way, and a node that forgets the topic cannot wait
+        for it.
         """
         self.informed = self._want_informed = False
         self.core.front.depend_on_nothing()
 
     def begin_anew(self, incarnation: int) -> None:
-        """Publish in another stream from now on; that is no use of the topic."""
+        """Publish in another stream from now on; this does not change `uses`."""
         self._operations += self.core.outgoing.next_seq
         self.core.outgoing.begin_anew(incarnation)
 
     @property
     def may_be_let_go(self) -> bool:
-        """Whether the topic may become idle, or watched, though nothing is asked of this node."""
+        """Whether the topic may become idle, or watched, without an operation of this node."""
         return self._followed or self.standing in (Standing.OUT, Standing.LEAVING)
 
     @property
     def uses(self) -> int:
-        """A number that changes with whatever this node begins, publishes or reads here."""
+        """A number that changes when this node begins an operation, publishes or reads here."""
         core = self.core
         return self._operations + core.outgoing.next_seq + sum(core.front.delivered.values())
 
     @property
     def operation(self) -> str:
-        """The operation of ours that runs, if one does."""
+        """The name of our running operation; empty: none."""
         return "" if self._running is None else self._running.value
 
     # -- commands --------------------------------------------------------------------------------
 
     def establish(self, members: int) -> None:
-        """Begin as one of `members`, agreed beforehand."""
+        """Begin as one of the subscribers `members`, agreed beforehand."""
         self.standing = Standing.IN
         self._want_in = True
         self.members = members & ~(1 << self.core.context.node)
@@ -185,21 +186,22 @@ class Membership:
 
     @property
     def wanted(self) -> bool:
-        """Whether this node is subscribed or will be, as far as its application has said."""
+        """Whether the application of this node wants it subscribed."""
         return self._want_in
 
     @property
     def receiving(self) -> bool:
         """Whether we are in, and no leave is due: one may wait for a REGISTER to be complete.
 
-        What was stopped is left before it is joined again, or its cut would have a hole.
+        A stopped subscription leaves before it joins again, or its cut would have a hole.
         """
         return self.standing is Standing.IN and self._want_in and self.core.reading.taking
 
     def adopt(self) -> None:
-        """Become a member of a topic to which nothing was ever published (`discovery`).
+        """Subscribe to a topic to which nothing was ever published (`discovery`).
 
-        The cut is empty.  Whom to address is not known: a REGISTER teaches it before we publish.
+        The cut is empty.  The other subscribers are unknown: we learn them by a REGISTER before we
+        publish.
         """
         assert self.standing is Standing.OUT
         assert self._running is None
@@ -211,7 +213,7 @@ class Membership:
     def subscribe(self, now: Time, lossy: bool = False, followed: bool = False) -> None:
         """Join; if we are in already, tell everyone whether we are `lossy`, if that is news.
 
-        `followed`: for the sake of a pattern alone.
+        `followed`: because of a pattern alone.
         """
         self._want_in = True
         self._lossy = lossy
@@ -226,12 +228,12 @@ class Membership:
         self._next_operation(now)
 
     def register(self, now: Time) -> None:
-        """Learn whom to address without subscribing; joining teaches it too."""
+        """Learn the subscribers to address without subscribing; a JOIN teaches them, too."""
         self._want_informed = True
         self._next_operation(now)
 
     def _next_operation(self, now: Time) -> None:
-        """Start what is wanted and not yet so, one operation at a time."""
+        """Start the next operation that is wanted, one at a time."""
         if self._running is not None:
             return
         if self._want_in and self.standing is Standing.OUT:
@@ -286,19 +288,19 @@ class Membership:
         own = self.core.outgoing.own, self.core.outgoing.last
         return Contribution(reached, member, self._lossy, self.core.history.over_of(reached), own)
 
-    # -- members that do not answer ---------------------------------------------------------------
+    # -- subscribers that do not answer -----------------------------------------------------------
 
     def ask_members(self, silent: int, now: Time) -> None:
-        """Ask those who do not acknowledge what we publish whether they are members at all.
+        """Ask nodes that do not acknowledge what we publish whether they subscribe at all.
 
-        Whoever relayed an answer to a wave of ours may have said so of those below it.
+        A relay may have lied about the nodes below it in its answer to our wave.
         """
         if self._view.cluster >= 0:
             for peer in members_of(silent & self.members):
                 self._questions.ask(Question(peer), now)
 
     def ask_publisher(self, stream: Stream, now: Time) -> None:
-        """Ask a publisher how far it has published: what we believe of it may be a relay's lie."""
+        """Ask a publisher how far it has published: what we know of it may be a relay's lie."""
         reached = self.core.front.delivered.get(stream, -1) if self.core.reading.taking else -1
         self._questions.ask(Question(stream.source, stream, reached, now), now)
 
@@ -319,7 +321,7 @@ class Membership:
             self._next_operation(now)
 
     def _hear_member(self, peer: NodeId, result: Gathering, now: Time) -> None:
-        """A member has said whether it is one; -1: its own waves have said so since."""
+        """Take in a node's answer whether it subscribes; -1: its own waves have said so since."""
         if peer < 0 or result.members >> peer & 1 or not self.members >> peer & 1:
             return
         self._marks["no member after all"] += 1
@@ -339,7 +341,7 @@ class Membership:
     # -- our own operations complete -------------------------------------------------------------
 
     def complete(self, result: Gathering, now: Time) -> None:
-        """Every node has applied our operation."""
+        """Finish an operation that every node has applied."""
         if self._questions.asked_by(result):
             self._on_reply(self._questions.take(result), result, now)
             return
@@ -371,11 +373,11 @@ class Membership:
         self._next_operation(now)
 
     def _confirmed(self, result: Gathering, now: Time) -> Gathering | None:
-        """What a JOIN gathered, if publishers stand by it; else ask them: None until they answer.
+        """The result of a JOIN, confirmed by the publishers; None: they are asked first.
 
-        What others claim of a publisher above what it says of itself was published since it
-        answered, or is a lie.  A second wave tells: what was claimed in the first one is published
-        by now.
+        A claim above what the publisher says of itself was published since the publisher answered,
+        or is a lie.  A second wave tells: what was honestly claimed in the first one is published
+        by then.
         """
         if self._claims is None:
             if not self.core.claims.above(result.vector, result.own):
@@ -401,9 +403,9 @@ class Membership:
         return claims
 
     def _learn_members(self, members: int, lossy: int) -> None:
-        """The members the wave found, corrected by what arrived while it ran.
+        """Take over the subscribers that the wave found, corrected by what arrived while it ran.
 
-        From here on every operation is seen as it happens, so this is needed once.
+        From here on we see every operation as it happens, so this is needed once.
         """
         for peer, (joined, is_lossy) in self._meanwhile.items():
             members = members & ~(1 << peer) | joined << peer
@@ -414,7 +416,7 @@ class Membership:
         self._port.writable(self.core.topic)
 
     def _finish_joining(self, result: Gathering, now: Time) -> None:
-        if self.standing is Standing.IN:  # only our attitude was told: we never stopped
+        if self.standing is Standing.IN:  # it told only whether we are lossy: we never stopped
             if self.receiving:
                 self._port.joined(self.core.topic)
             return
@@ -435,7 +437,7 @@ class Membership:
         self.core.begin(result.vector, now)
 
     def _add_own(self, cut: dict[Stream, Seq]) -> None:
-        """Have the cut cover what we know by now: ends of streams may have come since we asked."""
+        """Raise the cut to what we know by now: ends of streams may have come since we asked."""
         for stream, seq in self.core.vector().items():
             if seq > cut.get(stream, -1):
                 self._marks["ends heard while joining"] += 1
@@ -444,9 +446,9 @@ class Membership:
     def _skipped(
         self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]
     ) -> dict[Stream, tuple[Seq, Seq]]:
-        """What lies above `reached` and not above the cut: from and to, per stream.
+        """The messages above `reached` and not above the cut: first and last, per stream.
 
-        Own messages that were published meanwhile are delivered nowhere here, so they count.  Of a
+        Own messages that were published meanwhile are not delivered here, so they count.  Of a
         stream that we do not know, and whose publisher we saw begin anew, we had all.
         """
         self.core.front.raise_to(cut)
@@ -459,17 +461,17 @@ class Membership:
         }
 
     def on_suspended(self, news: Suspended, now: Time) -> None:
-        """A publisher went on without us: join again, unless we were about to leave.
+        """Join again after a publisher suspended us, unless we are about to leave.
 
-        Not if it addresses us again since a JOIN whose cut is above what we missed.  A JOIN that
-        only told our attitude had no cut: then what we are still owed will not come.
+        Do not if it addresses us again since a JOIN whose cut is above what we missed.  A JOIN that
+        only told that we are not lossy had no cut: then what we are still owed will not come.
         """
         addressed_again = self.core.incoming.on_suspended(news.stream, news.route)
         if self.standing is Standing.IN and self._running is Op.JOIN:
-            pass  # whether it knows our attitude by now or not, what it left out is missing here
+            pass  # what it left out is missing here, whether it knows our `lossy` by now or not
         elif self._owed is not None and self.standing is Standing.IN and not self._lossy_told:
             if not (self._still_owed() and news.stream in self._owed):
-                return  # sent before it knew that we are not lossy, and all that came
+                return  # all that was sent before it knew that we are not lossy has come
         elif addressed_again:
             return
         if self._want_in and self.standing in (Standing.JOINING, Standing.IN):
@@ -479,7 +481,7 @@ class Membership:
     # -- nodes die -------------------------------------------------------------------------------
 
     def exclude(self, dead: int, is_live: Callable[[Stream], bool], now: Time) -> None:
-        """The nodes `dead` are gone: they are no members, and nothing is owed to or by them."""
+        """Remove the nodes `dead`: they do not subscribe, and nothing is owed to or by them."""
         self.members &= ~dead
         self._questions.clear()  # with all other waves
         for peer in [peer for peer in self._meanwhile if dead >> peer & 1]:
@@ -494,22 +496,22 @@ class Membership:
                 self._marks["released by death"] += 1
 
     def cut_off(self) -> None:
-        """Nobody can send us what we lack: jump over it, with the next operation."""
+        """Plan a jump, with the next operation: no node can send us what we lack."""
         self.core.reading.look_again()
         if self._want_in and self.standing in (Standing.JOINING, Standing.IN):
             self._cut_off = True
 
     def start_again(self, now: Time) -> None:
-        """Somebody was excluded: a wave of ours that is not complete begins anew.
+        """Begin our incomplete wave anew after members were excluded.
 
-        What the dead relayed may have been lies: their publishers are asked.
+        What the dead relayed may have been lies: the publishers of those streams are asked.
         """
         for stream in self.core.recovery.relayed_by_dead():
             self.ask_publisher(stream, now)
         running = self._running
         if running is Op.LEAVE and self._unreleased is not None:
             self.finish_leaving(now)
-            if self._running is Op.LEAVE:  # that somebody needs us may have been a lie of the dead
+            if self._running is Op.LEAVE:  # a dead node may have lied that we are needed
                 self._unreleased = None
                 self._start(Op.LEAVE, now)
         elif running is not None:
@@ -519,7 +521,7 @@ class Membership:
             self._next_operation(now)
 
     def return_from(self, former: Membership, apart: int) -> None:
-        """Carry over how far we came in another view, and join again if we want to be in.
+        """Carry over how far we came in another view; join again if subscription is wanted.
 
         `apart` is the first view that we missed, in this life.
         """
@@ -537,15 +539,15 @@ class Membership:
 
     @property
     def is_catching_up(self) -> bool:
-        """Whether we came from another view, and not everyone has told us what we missed."""
+        """Whether we came from another view, and not every node has told us what we missed."""
         return self._want_in and self._apart is not None
 
     def give_up(self) -> None:
-        """Want nothing any more, in a life that is over: do not carry it over."""
+        """Drop the wish to subscribe: the life is over, and the next one does not take it over."""
         self._want_in = False
 
     def missed_all(self) -> None:
-        """A pattern finds a topic that came into being while we were in another view."""
+        """Note that a followed topic began while we were in another view: all of it is a gap."""
         self._marks["topic missed while away"] += 1
         self._reached = {}
 
@@ -554,9 +556,9 @@ class Membership:
         self._next_operation(now)
 
     def on_release(self, release: Release, now: Time) -> None:
-        """A publisher needs us no more; it may say so before our wave is complete.
+        """Note that a publisher needs us no more; it may say so before our wave is complete.
 
-        What it says of a LEAVE that was started again is old: the later one is answered, too.
+        A `Release` for a LEAVE that was started again is old: the later one is answered, too.
         """
         if self._running is not Op.LEAVE or release.wave != self._leave:
             return
@@ -568,9 +570,9 @@ class Membership:
             self.finish_leaving(now)
 
     def finish_leaving(self, now: Time) -> None:
-        """Be out when nobody needs us any more.
+        """Be out once no node needs us.
 
-        What we have of a dead stream somebody may lack, and its heir die, until it is settled.
+        Until a dead stream is settled we keep it: a subscriber may lack it, and its heir may die.
         """
         if self._running is not Op.LEAVE or self._unreleased is None:
             return

@@ -1,28 +1,27 @@
-"""Waves have a bound: who answers tests but not waves is excluded like the silent.
+"""Mute members: nodes that answer tests but not waves are excluded like silent nodes.
 
-Theory of operation.  A node that passes a wave on waits for its children.  A child that says
-nothing for `Config.mute_after` is *mute*, whatever it answers the failure detector.  An honest
-child may be waiting for somebody below it, so it is given a quarter of that time more for each
-level of its subtree: the mute node's own parent runs out of patience first, and tells everyone
-(`Mute`).
-Who hears that asks the accused itself, by a wave to it alone (`Op.PRESENT`).  If no answer comes
-within a level's time, whoever leads changes the view to one without the mute node; all waves begin
-anew there.  If it answers, it is mute towards some, or the accuser lies.  Nobody can tell which, so
-neither stays: a lie costs the liar its own place.
+Theory of operation.  A node that passes a wave on waits for its children.  A child that does not
+answer for `Config.mute_after` is *mute*, even if it answers the failure detector.  An honest child
+may be waiting for a node below it, so it gets a quarter of that time more for each level of its
+subtree: the mute node's own parent times out first, and tells every member (`Mute`).
+A member that receives `Mute` asks the accused itself, by a wave to it alone (`Op.PRESENT`).  If no
+answer comes within a level's time, the leader changes the view to one without the mute node; all
+waves begin anew there.  If the accused answers, it is mute towards some nodes, or the accuser lies.
+No node can tell which, so both are excluded: a lie costs the liar its own place.
 
 Invariants:
 
-1. Nobody is accused for a wave before `mute_after` in which its parent was awake: time in which a
-   node was itself paused does not count.
-2. Who has passed a wave to somebody mute is not accused in its place.  It accuses first; what it
-   says gives everyone else that is waited for the whole time again.
+1. A child is accused only after `mute_after` in which its parent was awake: time in which the
+   parent itself was paused does not count.
+2. A node that has passed a wave to a mute child is not accused in the child's place.  It accuses
+   first; its `Mute` restarts the time of all other nodes that are waited for.
 3. A wave with a mute node in its tree ends: it is complete, or a view without that node begins.
-   Views that change more often than that put nothing off: who leaves a wave unanswered that begins
-   anew is asked by itself, and that question goes on from view to view.
+   Frequent view changes do not delay this: a node that has not answered a wave that begins anew is
+   asked directly, and that question goes on from view to view.
 4. An accusation is about a member of the present view; it is forgotten with the next one.  So at
    most one is kept for each member, with one question.
-5. Nobody takes more than one other with it in a view: after a dispute nothing counts that the same
-   accuser said of others.
+5. An accuser takes at most one other member with it in a view: after a dispute its other
+   accusations do not count.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from cubecast.protocol.subscriptions.waves import NOTHING, Gathering, Waves, bel
 from cubecast.topology import cluster, members_of
 
 LEVEL = 4
-"""A level of a tree takes a part of `mute_after`: one in so many."""
+"""One level of a tree takes this fraction of `mute_after`: one fourth."""
 LOOKS = 8
-"""A node looks so often in `mute_after` whom it waits for; twice before a level's part is over."""
+"""Checks for overdue children per `mute_after`: two in the time of a level."""
 
 
 class MuteMembers:
-    """Whom one node has waited for in vain, and whom others say they have."""
+    """The accusations of mute members that one node knows: its own and those of others."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class MuteMembers:
         on_mute: Callable[[Accusation, Time], None],
         on_accused: Callable[[Accusation], None],
     ) -> None:
-        """`on_accused` is told at once what somebody says; `on_mute`, when we go on without one."""
+        """`on_accused` gets each accusation at once; `on_mute`, when it calls for a new view."""
         self._node = node
         self._waves = waves
         self._links = links
@@ -64,20 +63,20 @@ class MuteMembers:
         self._on_mute = on_mute
         self._on_accused = on_accused
         self._epoch = 0
-        self._members = 0  # nobody can be excluded before there is a view
+        self._members = 0  # no member can be excluded before there is a view
         self._look_at: Time | None = None
         self._accused: dict[NodeId, Accusation] = {}
-        self._asked: set[NodeId] = set()  # the accused who have our question
+        self._asked: set[NodeId] = set()  # accused members that have our question
         self._news: list[Accusation] = []
-        self._disputed = 0  # whose word somebody denied, in this view
+        self._disputed = 0  # the accusers with a denied accusation in this view
 
     @property
     def accused(self) -> list[Accusation]:
-        """Those who were called mute in this view."""
+        """The accusations of this view, one for each accused member."""
         return list(self._accused.values())
 
     def new_view(self, epoch: int, members: int) -> None:
-        """Whoever is in this view has a fresh start."""
+        """Begin a view: forget all accusations."""
         self._epoch = epoch
         self._members = members & ~(1 << self._node)
         self._accused.clear()
@@ -86,7 +85,7 @@ class MuteMembers:
         self._disputed = 0
 
     def hear(self, words: Mute, sender: NodeId, now: Time) -> None:
-        """A member says that another is mute: ask that one, unless we have accused it ourselves."""
+        """Take in a member's accusation: ask the accused, unless it is accused already."""
         known = words.slot in self._accused
         if not self._mute_after or words.epoch != self._epoch or known or words.slot == sender:
             return
@@ -100,7 +99,7 @@ class MuteMembers:
             self._port.wake(now)
 
     def ask_again(self, peers: int, now: Time) -> None:
-        """Waves begin anew that these have left unanswered: ask each by a question that goes on."""
+        """Ask each peer that left unanswered a wave that begins anew; the question goes on."""
         if self._mute_after:
             for peer in members_of(peers & self._members):
                 self._ask(peer, now)
@@ -111,7 +110,7 @@ class MuteMembers:
             self._waves.start("", Op.PRESENT, NOTHING, now, visited=visited)
 
     def answered(self, question: Gathering, now: Time) -> None:
-        """Somebody who was called mute answers us; what follows is done when we wake up."""
+        """Note that an accused member answers us; `on_wake` acts on the dispute."""
         for slot in members_of(question.wave.cluster & self._members):
             if slot in self._asked:
                 self._asked.remove(slot)
@@ -121,20 +120,20 @@ class MuteMembers:
                 self._port.wake(now)
 
     def _take_no_more_of(self, accuser: NodeId) -> None:
-        """Somebody denies what the accuser said: ask nobody else because of it."""
+        """Ignore an accuser after a denial: ask no other member because of it."""
         self._disputed |= 1 << accuser
         for slot in [one for one in self._asked if self._accused[one].by == accuser]:
             self._asked.remove(slot)
-            del self._accused[slot]  # another may say the same
+            del self._accused[slot]  # another member may accuse it, too
 
     def on_wake(self, now: Time) -> None:
-        """Look whom we wait for; then have what was said acted upon, which may change the view."""
+        """Look for overdue children; then act on accusations, which may change the view."""
         if self._mute_after and self._members:
             self._look_if_due(now)
         if self._news:
             news, self._news = self._news, []
             for accusation in news:
-                if self._members >> accusation.slot & 1:  # what was said before may have changed it
+                if self._members >> accusation.slot & 1:  # an earlier one may have changed the view
                     self._on_mute(accusation, now)
 
     def _look_if_due(self, now: Time) -> None:
@@ -150,13 +149,13 @@ class MuteMembers:
             self._port.wake(self._look_at)
 
     def _excuse(self, late: Time) -> None:
-        """We come too late: it is we who were paused, and answers may lie unread."""
+        """Add our own pause to all deadlines if we wake too late: answers may lie unread."""
         if late > self._every:
             for gathering in self._waves.waiting:
                 gathering.since += late
 
     def _give_up_asking(self, now: Time) -> None:
-        """Who does not answer our question either is mute."""
+        """Take an accused member for mute if it does not answer our question either."""
         for slot in sorted(self._asked):
             question = self._waves.question(slot)
             if question is not None and now - question.since >= self._mute_after // LEVEL:
@@ -184,7 +183,7 @@ class MuteMembers:
         return self._mute_after + levels * (self._mute_after // LEVEL)
 
     def _tell(self, accusation: Accusation, now: Time) -> None:
-        """Tell everyone else; whoever leads acts on it, and that may be any of them."""
+        """Tell every other member; the leader acts on it, and any of them may be the leader."""
         self._note(accusation, now)
         self._news.append(accusation)
         words = Mute(accusation.topic, accusation.slot, accusation.waited, self._epoch)
@@ -196,4 +195,4 @@ class MuteMembers:
         self._on_accused(accusation)
         for gathering in self._waves.waiting:
             if gathering.wave.op is not Op.PRESENT and not gathering.awaited >> accusation.slot & 1:
-                gathering.since = now  # it may be below whom we wait for
+                gathering.since = now  # the accused may be below a child that we wait for

@@ -85,5 +85,5 @@ class Pattern:
         )
 
     def _least(self) -> tuple[str, ...]:
-        """The levels that every topic has which it matches: ``#`` means ``+/#``."""
+        """The levels that every matched topic has at least: ``#`` means ``+/#``."""
         return self._levels or (ONE,)

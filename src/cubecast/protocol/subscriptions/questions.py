@@ -1,11 +1,11 @@
-"""Questions to one node: waves that visit nobody else, so that nobody can answer for it.
+"""Questions to one node: waves that visit that node alone, so that no relay answers for it.
 
-What a node knows of others came through relays, and a relay may lie: about who is subscribed, about
-what a publisher has published.  Where something does not come to pass that should (a member does
-not acknowledge, a message that others name does not arrive, a relay has died) the node concerned is
+What a node knows of others came through relays, and a relay may lie: about the subscribers, about
+what a publisher has published.  If something expected does not happen (a subscriber does not
+acknowledge, a message that others name does not arrive, a relay has died), the node concerned is
 asked itself.  The question is a REGISTER wave, which changes nothing where it arrives.
 
-Invariant: at most one question of each kind is under way, and all are forgotten when somebody is
+Invariant: at most one question of each kind is under way, and all are forgotten when members are
 excluded, with the waves that ask them.
 """
 
@@ -19,7 +19,7 @@ from cubecast.protocol.subscriptions.waves import NOTHING, Gathering, Waves
 
 
 class Question(NamedTuple):
-    """Are you a member?  Or, with a stream: how far have you published it?"""
+    """Do you subscribe?  Or, with a stream: how far have you published it?"""
 
     peer: NodeId
     stream: Stream | None = None
@@ -28,20 +28,20 @@ class Question(NamedTuple):
     asked: Time = 0
 
     def published(self, result: Gathering) -> Seq:
-        """How far the peer says that it has published the stream; nothing more of it will come if
-        it publishes in another one."""
+        """How far the peer says that it has published the stream; -1 if it names another stream:
+        then nothing more of this one comes."""
         said = result.own.get(self.peer)
         return said[1] if said is not None and said[0] == self.stream else -1
 
     def is_earlier(self, result: Gathering) -> bool:
-        """Whether the peer has begun anew since."""
+        """Whether the stream is of an earlier generation: the peer has begun anew since."""
         said = result.own.get(self.peer)
         stream = self.stream
         return said is not None and stream is not None and said[0].generation > stream.generation
 
 
 class Questions:
-    """What one node asks others about one topic."""
+    """The questions of one node to others about one topic."""
 
     def __init__(self, topic: Topic, node: NodeId, waves: Waves) -> None:
         self._topic = topic
@@ -70,11 +70,11 @@ class Questions:
         return self._asked.pop(result.wave.number)
 
     def overtake(self, peer: NodeId) -> None:
-        """A wave of the peer says whether it is a member: what it answered may be older."""
+        """Ignore the answer to an open question: a wave of the peer is newer."""
         for number, question in self._asked.items():
             if question.peer == peer and question.stream is None:
                 self._asked[number] = question._replace(peer=-1)
 
     def clear(self) -> None:
-        """The waves were given up."""
+        """Forget all questions: their waves were given up."""
         self._asked.clear()

@@ -1,7 +1,7 @@
 """The names of topics, as the answers of an `Op.TOPICS` wave gather them.
 
 The bound: an answer names topics up to `MAX_LISTING` bytes, counted by `_cost`.  JSON may need six
-bytes for one of a name, so the largest listing still fits a packet of 16 MiB.  What is beyond is
+bytes for one of a name, so the largest listing still fits a packet of 16 MiB.  Topics beyond it are
 left out and `more` says so, from there up to the origin: a listing is complete or known not to be.
 """
 
@@ -15,14 +15,14 @@ from cubecast.protocol.port import Topic
 MAX_LISTING = 2 * 1024 * 1024
 """Bytes of names and sets in one answer: about 50,000 topics of 30 letters in a small cluster."""
 ENTRY = 8
-"""What a topic costs besides its name and its set."""
+"""Bytes of a topic besides its name and its set."""
 
 Listed: TypeAlias = tuple[tuple[Topic, int], ...]
-"""Topics and who is subscribed to them."""
+"""Topics, each with the set of its subscribers."""
 
 
 class Listing:
-    """Topics known to some nodes, with those of these nodes that are subscribed."""
+    """Topics known to some nodes, each with the subscribers among these nodes."""
 
     __slots__ = ("more", "topics")
 
@@ -38,7 +38,7 @@ class Listing:
         self.more |= more
 
     def packed(self) -> tuple[Listed, bool]:
-        """What fits an answer, in the order of names, and whether something did not."""
+        """The topics that fit an answer, in the order of names, and whether some did not fit."""
         room = MAX_LISTING
         listed: list[tuple[Topic, int]] = []
         for topic, members in sorted(self.topics.items()):
@@ -50,5 +50,5 @@ class Listing:
 
 
 def _cost(topic: Topic, members: int) -> int:
-    """Bytes a topic takes: its name, the digits of its set, and what stands between them."""
+    """Bytes a topic takes: its name, the digits of its set, and separators."""
     return ENTRY + len(topic.encode(errors="surrogatepass")) + members.bit_length() // 3

@@ -35,16 +35,16 @@ WaveId = tuple[NodeId, Topic, int, int]
 
 
 class Contribution(NamedTuple):
-    """What one node adds to the answer of a wave."""
+    """One node's part of the answer to a wave."""
 
     vector: dict[Stream, Seq]
     member: bool
     lossy: bool = False
     over: tuple[tuple[Stream, int], ...] = ()
-    """With which view streams of `vector` ended."""
+    """Streams of `vector` that ended, each with the view that ended it."""
     own: tuple[Stream, Seq] | None = None
     """The stream in which the node itself publishes to the topic, and its last message (-1: none).
-    A node that has nothing to do with the topic, and never forgot one, says nothing."""
+    None: the node has no state of the topic, and never forgot a topic."""
     kept: RetainedValue | None = None
     """To a JOIN: the retained value of the topic that the node keeps."""
 
@@ -78,7 +78,7 @@ class Gathering:
         self.vector: dict[Stream, Seq] = {}
         self.over: dict[Stream, int] = {}
         self.own: dict[NodeId, tuple[Stream, Seq]] = {}
-        self.told_by: dict[Stream, NodeId] = {}  # of an own wave: by which child entries came
+        self.told_by: dict[Stream, NodeId] = {}  # of an own wave: the child that sent each entry
         self.members = 0
         self.lossy = 0
         self.listing: Listing | None = None  # of a TOPICS wave
@@ -93,7 +93,7 @@ class Gathering:
         own: Iterable[tuple[Stream, Seq]] = (),
         child: NodeId | None = None,
     ) -> None:
-        """Add one node's or one subtree's answer, by `child`."""
+        """Add the answer of one node, or of the subtree of `child`."""
         for stream, epoch in over:
             self.over[stream] = max(epoch, self.over.get(stream, epoch))
         for stream, seq in own:
@@ -110,9 +110,9 @@ class Gathering:
 
 
 def below(node: NodeId, child: NodeId, visited: int) -> int:
-    """The part of the tree of a wave that visits `visited` and that `child` answers for to `node`.
+    """The part of the tree of a wave through `visited` that `child` answers for to `node`.
 
-    It is the child's whole cluster c(node, s), whoever started the wave.
+    It is the child's whole cluster c(node, s), whatever the origin of the wave.
     """
     return cluster_mask(node, cluster(node, child)) & visited
 
@@ -146,7 +146,7 @@ class Waves:
         apart: int = 0,
         visited: int = 0,
     ) -> Gathering | None:
-        """Send a wave to everyone; return its result at once if there is nobody else.
+        """Send a wave to every node; return its result at once if there is no other node.
 
         `topics` is what this node contributes to a TOPICS wave, here and in `on_wave`.  `visited`:
         the wave visits these nodes alone.
@@ -164,7 +164,7 @@ class Waves:
     def admits(self, wave: Wave, sender: NodeId) -> bool:
         """Whether to apply a wave; `ProtocolError` if its sender cannot have got it honestly.
 
-        Who relays checks the same, so a wave that does not lead here is the sender's own lie.
+        Every relay checks the same, so a wave that does not lead here is the sender's own lie.
         """
         if wave.origin == self._node or not wave.cluster >> self._node & 1:
             raise ProtocolError(f"a wave of node {wave.origin} that does not lead here")
@@ -218,7 +218,7 @@ class Waves:
         if gathering is None and self._aborted:
             return None  # perhaps to a wave that was started again since
         if gathering is None or not gathering.awaited >> sender & 1:
-            raise ProtocolError(f"an answer to node {answer.origin} that nobody waits for")
+            raise ProtocolError(f"an answer to node {answer.origin} that is not awaited")
         many = len(gathering.vector) + len(answer.vector)
         if many > MAX_STREAMS and len({*gathering.vector, *dict(answer.vector)}) > MAX_STREAMS:
             raise ProtocolError(f"an answer with more than {MAX_STREAMS} streams")
@@ -242,13 +242,13 @@ class Waves:
         gathering.kept = kept
 
     def _close(self, wave: WaveId) -> None:
-        """A gathering is complete, or nobody waits for it any more."""
+        """Remove a gathering that is complete, or whose answer is no longer awaited."""
         self.values_bytes -= _size(self._gatherings.pop(wave).kept)
 
     def _check_speaks_for_subtree(self, answer: Answer, wave: Wave, sender: NodeId) -> None:
-        """What a node alone can know of itself comes from its own part of the tree.
+        """Check that what nodes say of themselves comes from the sender's subtree.
 
-        Who relays checks the same, so an entry of somebody else is the sender's lie.
+        Every relay checks the same, so an entry of a node outside it is the sender's lie.
         """
         subtree = below(self._node, sender, wave.cluster)
         spoken_for = [stream.source for stream, _ in answer.own]
@@ -295,9 +295,9 @@ class Waves:
         return complete
 
     def abort(self, alive: int) -> int:
-        """Wait for no answer any more: the origins start their waves again in the new view.
+        """Give up all waves: the origins start their waves again in the new view.
 
-        Questions to one node (`Op.PRESENT`) go on if that is among the `alive`.  Returns from whom
+        Questions to one node (`Op.PRESENT`) go on if that node is `alive`.  Returns the nodes whose
         answers were missing.
         """
         self._aborted = True
@@ -317,12 +317,12 @@ class Waves:
 
     @property
     def waiting(self) -> Collection[Gathering]:
-        """The waves that wait for an answer to pass through here."""
+        """The waves whose answer this node waits for."""
         return self._gatherings.values()
 
     def awaited(self, topic: Topic) -> dict[NodeId, Time]:
-        """Since when an own wave of a topic waits for whom: each child has not answered, or waits
-        for those below it."""
+        """The children that own waves of a topic wait for, and since when; each is silent, or waits
+        for nodes below it."""
         return {
             child: one.since
             for one in self._gatherings.values()
@@ -331,9 +331,9 @@ class Waves:
         }
 
     def pending(self) -> int:
-        """Waves whose answer this node still waits for."""
+        """The number of waves whose answer this node waits for."""
         return len(self._gatherings)
 
     def own_pending(self) -> int:
-        """Those of them that started here."""
+        """The number of those that started here."""
         return sum(1 for origin, _, _, _ in self._gatherings if origin == self._node)

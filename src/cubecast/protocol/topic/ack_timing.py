@@ -32,14 +32,14 @@ class AckPace:
         self._heavy_until: Time = 0
 
     def due(self, now: Time) -> Time:
-        """When to acknowledge what came now."""
+        """The time to acknowledge what comes now."""
         soon = now + self._delay
         if not self._pause or now < self._heavy_until:
             return soon
         return max(soon, self._flushed_at + self._pause)
 
     def passed(self, size: int, now: Time) -> bool:
-        """Count a frame; True if traffic is heavy by it, so that what is planned may be late."""
+        """Count a frame; True if it makes traffic heavy, so that the planned flush may be late."""
         self._passed += size
         if self._passed < self._heavy or not self._pause:
             return False
@@ -48,17 +48,17 @@ class AckPace:
         return True
 
     def waited_for(self, now: Time) -> None:
-        """Somebody may wait for credit until the next flush: as if traffic were heavy."""
+        """Treat traffic as heavy: a publisher may wait for credit until the next flush."""
         self._heavy_until = now + HEAVY_PAUSES * self._pause
 
     def flushed(self, now: Time) -> None:
-        """Everything is acknowledged as of now."""
+        """Note that everything is acknowledged as of now."""
         self._passed = 0
         self._flushed_at = now
 
 
 class AckQueue:
-    """The streams with news for those who wait for acknowledgements, and when these are sent.
+    """The streams with news to acknowledge, and the time of the next flush.
 
     `dirty` are open streams.  While it is not empty, `flush_at` is set and planned.
     """
@@ -73,29 +73,29 @@ class AckQueue:
         self.flush_at: Time | None = None
 
     def touch(self, inbox: Inbox, now: Time) -> None:
-        """Something about `inbox` may have to be acknowledged; gather until it is due."""
+        """Queue `inbox`, which may have to be acknowledged, for the next flush."""
         self.dirty[inbox.stream] = inbox
         if self.flush_at is None:
             at = self.flush_at = self.pace.due(now)
             self._agenda.plan(self._topic, at)
 
     def hasten(self, now: Time) -> None:
-        """Traffic is heavy: publishers may need credit before the planned flush gives it."""
+        """Flush earlier in heavy traffic: publishers may need credit before the planned flush."""
         due = self.pace.due(now)
         if self.flush_at is not None and due < self.flush_at:
             self.flush_at = due
             self._agenda.plan(self._topic, due)
 
     def drop(self, stream: Stream) -> None:
-        """A stream is closed."""
+        """Remove a stream that is closed."""
         self.dirty.pop(stream, None)
 
     def take_one(self, stream: Stream) -> Inbox:
-        """A stream with news, which another part sees to."""
+        """Remove a stream with news that another part handles, and return its inbox."""
         return self.dirty.pop(stream)
 
     def take(self, now: Time) -> dict[Stream, Inbox]:
-        """Begin a flush: what has news until now; what gets news meanwhile is for the next."""
+        """Begin a flush: return the streams with news; later news is for the next flush."""
         self.flush_at = None
         self.pace.flushed(now)
         dirty, self.dirty = self.dirty, {}

@@ -3,9 +3,9 @@
 A child acknowledges when its whole subtree has consumed up to some number.  A child that is silent
 is asked how far it is, and sent what it lacks (`Repair`).
 
-Invariant: `Ack.covered` never exceeds what the node and all below it have consumed, so what a
-publisher calls stable no node can need again; members that a publisher goes on without are the
-exception, and know it before they deliver anything more.
+Invariant: `Ack.covered` never exceeds what the node and all below it have consumed, so no node
+needs again what a publisher calls stable.  Suspended subscribers are the exception; they learn of
+it before they deliver anything more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cubecast.protocol.topic.streams import Branch, Inbox
 
 
 class Acks:
-    """What one node acknowledges in one topic, and what is acknowledged to it."""
+    """The acknowledgements that one node sends and receives in one topic."""
 
     __slots__ = (
         "_config",
@@ -69,7 +69,7 @@ class Acks:
     def flush(self, now: Time) -> None:
         """Acknowledge every stream with news; advance our own stability.
 
-        What we feed in a dead publisher's place comes first.
+        Streams that we feed as an heir come first.
         """
         if self._inherited:
             self._inheritance.flush(now)
@@ -109,7 +109,7 @@ class Acks:
         branch.acked = covered
 
     def on_probe(self, probe: Probe, sender: NodeId, now: Time) -> None:
-        """The parent has not heard of us in time: say how far we are, even if nowhere."""
+        """Tell the parent, which has not heard from us in time, how far we are; -1: nowhere."""
         inbox = self._inboxes.get(probe.stream)
         branch = inbox.branches.get(probe.route) if inbox is not None else None
         if inbox is not None and branch is not None:
@@ -122,7 +122,7 @@ class Acks:
     # -- from below --------------------------------------------------------------------------------
 
     def on_ack(self, ack: Ack, sender: NodeId, now: Time) -> None:
-        """A child reports; what its subtree has consumed may let us report, or be stable."""
+        """Take in a child's report; it may let us report to our parent, or make frames stable."""
         stream = ack.stream
         inbox = self._inboxes.get(stream)
         branch = inbox.branches.get(ack.route) if inbox is not None else None
@@ -140,7 +140,7 @@ class Acks:
             branch.pause = self._config.resend_after
             if branch.low_covered >= branch.have:
                 self._repair.give_up(stream, branch)
-            elif branch.low_covered > before:  # otherwise somebody is silent: do not put it off
+            elif branch.low_covered > before:  # otherwise a child is silent: do not put it off
                 branch.resend_at = now + branch.pause
             waits = stream == self._outgoing.own and self._outgoing.refused
             if branch.hurries(sender, self._config.ack_pause, now) or waits:

@@ -7,8 +7,8 @@ most one entry per stream.
 
 Invariants:
 
-1. `delivered` is causally closed: whatever precedes a delivered message is delivered, or lies at
-   or below the cut the node started from.
+1. `delivered` is causally closed: every predecessor of a delivered message is delivered, or lies
+   at or below the cut the node started from.
 2. `frontier` are the direct predecessors of the next own message: delivered since the last own
    message and not implied by another of them ([J] lines 21-22 and 89).
 3. An inbox is in `_waiting` once, under one stream its head frame waits for.
@@ -24,7 +24,7 @@ from cubecast.protocol.topic.streams import Inbox
 
 
 class CausalFront:
-    """What was delivered here, and what the next publication depends on.
+    """The messages delivered here, and those that the next publication depends on.
 
     `is_over` says of a stream that a frame names whether nothing more of it will be delivered here:
     then there is nothing to wait for, and nothing has to be kept of it.
@@ -41,8 +41,8 @@ class CausalFront:
     def ready(self, inbox: Inbox, barrier: Barrier) -> bool:
         """Whether `inbox` may deliver a frame with `barrier` ([J] lines 90-94).
 
-        If not, the inbox is filed under a stream that must advance first.  What was found
-        delivered stays so, hence the next look begins where this one stopped.
+        If not, the inbox is filed under a stream that must advance first.  Entries found delivered
+        stay so, hence the next look begins where this one stopped.
         """
         delivered = self.delivered
         for index in range(inbox.checked, len(barrier)):
@@ -82,11 +82,11 @@ class CausalFront:
                 delivered[stream] = seq
 
     def jump(self, stream: Stream, seq: Seq) -> None:
-        """Nothing up to `seq` will be delivered here any more: count it as delivered."""
+        """Count a stream as delivered up to `seq`: nothing up to there will come any more."""
         self.delivered[stream] = seq
 
     def retract(self, stream: Stream, last: Seq) -> None:
-        """What was delivered above `last` was never published."""
+        """Take back deliveries above `last`: these messages were never published."""
         self.delivered[stream] = last
         if last < 0:
             del self.delivered[stream]
@@ -94,7 +94,7 @@ class CausalFront:
             del self.frontier[stream]
 
     def depend_on_nothing(self) -> None:
-        """What was delivered is no cause of the next own message: everyone has it."""
+        """Have the next own message depend on nothing: everyone has what was delivered."""
         self.frontier.clear()
 
     def return_with(self, delivered: dict[Stream, Seq]) -> None:
@@ -125,7 +125,7 @@ class CausalFront:
         return [inbox for inboxes in self._waiting.values() for inbox in inboxes]
 
     def stop_waiting_of(self, inbox: Inbox) -> None:
-        """An inbox waits for nothing: what is next there may be another frame with other causes."""
+        """End the wait of an inbox: its next frame may be another one with other causes."""
         if inbox.waiting:
             for inboxes in self._waiting.values():
                 if inbox in inboxes:
@@ -134,13 +134,13 @@ class CausalFront:
         inbox.checked = 0
 
     def pass_over(self, inbox: Inbox) -> None:
-        """An inbox waits for something that does not exist: look at the rest of its barrier."""
+        """Pass over a cause that does not exist: go on with the rest of the barrier."""
         checked = inbox.checked + 1
         self.stop_waiting_of(inbox)
         inbox.checked = checked
 
     def stop_waiting(self) -> None:
-        """Forget who waits: nothing is delivered here any more."""
+        """End all waits: nothing is delivered here any more."""
         for inboxes in self._waiting.values():
             for inbox in inboxes:
                 inbox.waiting = False

@@ -1,14 +1,13 @@
-"""One topic among members that may lie: what others claim of a publisher, and what it says itself.
+"""Claims about a publisher that may be lies, compared with what the publisher says itself.
 
-What a node knows of a publisher it was told by relays, and by those who answered its waves.  Each
-may have made it up.  A publisher that lives is the one who knows how far it has published; here is
-what follows from its word (`cubecast.protocol.subscriptions.questions` and the second wave of a
-JOIN ask for it).
+A node learns about a publisher from relays, and from the nodes that answered its waves.  Each of
+them may lie.  A living publisher knows how far it has published; this module acts on its answer
+(`cubecast.protocol.subscriptions.questions` and the second wave of a JOIN ask for it).
 
 Invariants:
 
-1. What is denied was claimed before its publisher was asked, so no honest claim is: whoever read a
-   message read it after it was published.
+1. A denied claim was made before its publisher was asked, so no honest claim is denied: a node
+   reads a message only after it was published.
 2. Nothing is denied silently (`Context.on_denied`, `TopicGuard.dropped`).
 3. No message waits for ever for one of a living publisher that does not exist.
 """
@@ -29,7 +28,7 @@ DENIED = "a cut that its publisher denies"
 
 
 class Claims:
-    """What one topic at one node does not believe."""
+    """The claims that one topic at one node refutes."""
 
     __slots__ = ("_context", "_delivery", "_front", "_guard", "_outgoing", "_streams")
 
@@ -51,11 +50,11 @@ class Claims:
     def above(
         self, vector: Mapping[Stream, Seq], own: Mapping[NodeId, tuple[Stream, Seq]]
     ) -> list[Stream]:
-        """Streams of the living of which `vector` has more than their publishers say themselves.
+        """The live streams of which `vector` has more than their publishers say themselves.
 
-        Not those of earlier generations: nothing more is published there, and others may remember
-        what the publisher has forgotten.  Not what is here: it was published.  Without views nobody
-        is known to live.
+        Without those of earlier generations: nothing more is published there, and other nodes may
+        remember what the publisher has forgotten.  Without what is here: it was published.  Without
+        views no node is known to live.
         """
         view, inboxes = self._context.view, self._streams.inboxes
         if view.cluster < 0:
@@ -82,13 +81,13 @@ class Claims:
         return said is not None and said[0].generation > stream.generation
 
     def deny(self, stream: Stream, claimed: Seq, published: Seq, by: NodeId) -> None:
-        """Ignore what somebody claims of a publisher that denies it, and say so."""
+        """Count and report a claim that its publisher denies; `by`: the node that made it."""
         self._context.marks["denied a claim"] += 1
         self._guard.drop(DENIED)
         self._context.on_denied(Denial(self._context.topic, stream.source, claimed, published, by))
 
     def doubt_waits(self, now: Time) -> None:
-        """Have publishers asked for what has been waited for for long: it may not exist."""
+        """Ask the publishers of messages that others have long waited for: they may not exist."""
         waiting = self._delivery.doubt_now()
         for inbox in waiting:
             if now - inbox.stuck[1] >= self._delivery.doubt_after:
@@ -108,15 +107,17 @@ class Claims:
             self._context.advisor.ask_publisher(stream, now)
 
     def _awaited(self, inbox: Inbox) -> tuple[Stream, Seq] | None:
-        """What the next message of a stream waits for, and has since it was noted as stuck."""
+        """The cause that the next message of a stream waits for since it was noted as stuck."""
         head = inbox.frames.get(inbox.next)
         if not inbox.waiting or head is None or head.first != inbox.stuck[0]:
             return None
         return head.barrier[inbox.checked]
 
     def void_above(self, stream: Stream, last: Seq, asked: Time, now: Time) -> None:
-        """A publisher has published up to `last`: nobody who waited as it was `asked` can wait for
-        more; whoever named more was lied to, or lies.  What else such a message names is doubtful.
+        """Stop waiting for messages above `last`, the last that a publisher has published.
+
+        This holds for messages that waited when the publisher was `asked`: one that names more was
+        made by a liar or by a node that was lied to, so its other causes are in doubt, too.
         """
         for inbox in self._front.waiting():
             denied = -1
@@ -134,10 +135,9 @@ class Claims:
                 self._doubt(inbox, now)
 
     def retract(self, stream: Stream, last: Seq) -> None:
-        """What we have read of a stream above `last` its publisher has never published.
+        """Forget what we have read of a stream above `last`: its publisher never published it.
 
-        Somebody made it up who relayed it.  We have to join again, as we have told those who count
-        on us that we have what came since.
+        A relay made it up.  We have to join again, as we have acknowledged what came since.
         """
         self.deny(stream, self._front.delivered.get(stream, -1), last, -1)
         self._streams.retract(stream, last)

@@ -1,4 +1,4 @@
-"""What every part of a topic is given: names, settings, and the ways out."""
+"""The context that all parts of a topic share: names, settings, and the ways out."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from cubecast.protocol.subscriptions.links import Links
 
 
 class Advisor(Protocol):
-    """What a topic asks of the node's membership in it."""
+    """The node's membership in a topic, as far as the topic's parts use it."""
 
     def ask_members(self, silent: int, now: Time) -> None:
-        """Ask those who do not acknowledge what we publish whether they are members at all."""
+        """Ask nodes that do not acknowledge what we publish whether they subscribe at all."""
 
     def ask_publisher(self, stream: Stream, now: Time) -> None:
         """Ask a publisher how far it has published."""
 
     @property
     def is_lossy(self) -> bool:
-        """Whether publishers may have gone on without this node."""
+        """Whether publishers may have suspended this node."""
 
 
 class NoAdvisor:
@@ -42,7 +42,7 @@ class NoAdvisor:
 
 
 def _ignore(denial: Denial) -> None:
-    """No application is to be told."""
+    """Ignore a denial: there is no application to tell."""
 
 
 class Context:

@@ -1,4 +1,4 @@
-"""What a node knows of the streams whose publishers are gone, until they are settled.
+"""The dead streams of one topic at one node, until they are settled.
 
 The agreement on a view names an end and an heir for each (`end`).  A node that comes back from
 another view says how far a stream went there (`hear_end`).
@@ -23,7 +23,7 @@ from cubecast.protocol.port import NodeId, Seq, Stream
 class Loss(NamedTuple):
     """Messages of a dead stream that no node has, from the next one up to `last`.
 
-    `after`: where a node joined that has what follows them; all their causes are there.
+    `after`: the cut of a node that has what follows them; it covers all their causes.
     """
 
     last: Seq
@@ -39,13 +39,13 @@ class DeadStreams:
         self.finals: dict[Stream, Seq] = {}
         """How far our views agreed that a stream goes."""
         self.heirs: dict[Stream, NodeId] = {}
-        """Who feeds a stream in its publisher's place."""
+        """The node that feeds a stream in its publisher's place."""
         self.inherited: dict[Stream, Seq] = {}
         """The streams whose heir we are, and their ends."""
         self.ends: dict[Stream, Seq] = {}
         """How far a stream went in views that we were not in."""
         self.losses: dict[Stream, Loss] = {}
-        """What we are to skip."""
+        """The messages that we are to skip."""
 
     def __bool__(self) -> bool:
         """Whether the end of a stream is still under way here."""
@@ -61,31 +61,31 @@ class DeadStreams:
         )
 
     def promised(self) -> Iterator[tuple[Stream, Seq]]:
-        """How far streams will go here, whether they have got there or not."""
+        """How far streams will go here, reached or not."""
         yield from self.finals.items()
         yield from self.ends.items()
 
     def agreed(self, stream: Stream, seq: Seq) -> Seq:
-        """As much of a stream up to `seq` as our views agreed on, if it has an heir.
+        """The part of a stream up to `seq` that our views agreed on, if it has an heir.
 
-        What lies above was published in another view: everyone was told of it (`hear_end`) and
-        skips it, after what the heir feeds.
+        Messages above it were published in another view: every node was told of them (`hear_end`)
+        and skips them, after what the heir feeds.
         """
         return min(seq, self.finals.get(stream, seq)) if stream in self.heirs else seq
 
     def end(self, stream: Stream, last: Seq, heir: NodeId) -> None:
-        """The view agreed on where a stream ends, and who feeds it."""
+        """Note the agreed end and the heir of a stream."""
         self.finals[stream] = last
         self.heirs[stream] = heir
 
     def end_without_heir(self, stream: Stream, last: Seq) -> None:
-        """The heir died with what we were to get: nothing more will come."""
+        """End a stream whose heir died with what we were to get: nothing more comes."""
         del self.heirs[stream]
         self.inherited.pop(stream, None)
         self.finals[stream] = last
 
     def hear_end(self, stream: Stream, last: Seq) -> None:
-        """A stream went so far in a view that we were not in."""
+        """Note how far a stream went in a view that we were not in."""
         self.ends[stream] = max(last, self.ends.get(stream, -1))
 
     def inherit(self, stream: Stream, last: Seq) -> None:
@@ -93,31 +93,31 @@ class DeadStreams:
         self.inherited[stream] = last
 
     def disinherit(self, stream: Stream) -> Seq | None:
-        """Feed a stream no more; its end, if we did."""
+        """Feed a stream no more; return its end if we did."""
         return self.inherited.pop(stream, None)
 
     def settle(self, stream: Stream) -> None:
-        """No node feeds a stream any more."""
+        """Note that no node feeds a stream any more."""
         self.heirs.pop(stream, None)
 
     def lose(self, stream: Stream, loss: Loss) -> None:
-        """No node has what follows here: it is to be skipped."""
+        """Note messages that no node has: they are to be skipped."""
         self.losses[stream] = loss
 
     def skipped(self, stream: Stream) -> None:
-        """All that was lost of a stream is skipped."""
+        """Note that all lost messages of a stream are skipped."""
         del self.losses[stream]
 
     def skip_nothing(self) -> None:
-        """Nothing is delivered here, so nothing is to be skipped."""
+        """Forget all losses: nothing is delivered here, so nothing is to be skipped."""
         self.losses.clear()
 
     def pass_ends(self, stream: Stream, done: Seq) -> list[Seq]:
-        """Forget the ends that what is delivered here has reached, and say which."""
+        """Forget the ends up to `done`, which is delivered here, and return them."""
         known = self.finals, self.ends
         return [ends.pop(stream) for ends in known if stream in ends and ends[stream] <= done]
 
     def forget(self, stream: Stream) -> None:
-        """Tell of a stream no more."""
+        """Forget the ends of a stream."""
         self.finals.pop(stream, None)
         self.ends.pop(stream, None)

@@ -1,7 +1,7 @@
 """Delivery in one topic: in sequence per stream, after the barrier, from the cut on.
 
 [J] Algorithm 2, lines 83-94.  An inbox whose next frame waits is filed under one stream that it
-waits for (`CausalFront`), so that a delivery looks only at those that it can help.
+waits for (`CausalFront`), so that a delivery looks only at inboxes that it can help.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Delivery:
         self._queue = queue
         self._port = context.port
         self.doubt_at: Time | None = None
-        """When to ask for what messages wait for (`Claims`)."""
+        """When to check the messages that wait for others (`Claims`)."""
 
     @property
     def doubt_after(self) -> Time:
-        """How long a message waits for another before the publisher of that one is asked."""
+        """How long a message waits for another before the other's publisher is asked."""
         return 2 * self._context.config.resend_max
 
     def drain(self, inbox: Inbox, now: Time) -> None:
-        """Deliver whatever `inbox` and those that wait for it allow ([J] lines 83-89)."""
+        """Deliver all that `inbox` and the inboxes waiting for it allow ([J] lines 83-89)."""
         front, deliver = self._front, self._port.deliver
         work = [inbox]
         while work:
@@ -77,7 +77,7 @@ class Delivery:
                 work.extend(front.woken_by(inbox.stream))
 
     def _wait(self, inbox: Inbox, frame: Frame, now: Time) -> None:
-        """Note since when a frame waits; what it waits for may have to be asked for."""
+        """Note since when a frame waits; its cause may have to be asked for."""
         if inbox.stuck[0] != frame.first:
             inbox.stuck = frame.first, now
             if self.doubt_at is None and self._context.view.cluster >= 0:
@@ -86,17 +86,17 @@ class Delivery:
             self._context.plan(now)
 
     def doubt_later(self, now: Time) -> None:
-        """Have what is waited for looked at in a while."""
+        """Plan the next check of waiting messages."""
         at = self.doubt_at = now + self.doubt_after
         self._context.plan(at)
 
     def doubt_now(self) -> list[Inbox]:
-        """Whatever waits; nothing more is planned."""
+        """The inboxes that wait; clears the planned check."""
         self.doubt_at = None
         return self._front.waiting()
 
     def holds(self, frame: Frame) -> bool:
-        """Whether a frame was taken in, and waits for its barrier or for those before it."""
+        """Whether a frame was taken in, and waits for its barrier or for frames before it."""
         inbox = self._streams.inboxes.get(frame.stream)
         return (
             self._reading.taking
@@ -107,14 +107,14 @@ class Delivery:
         )
 
     def wake_waiters(self, stream: Stream, now: Time) -> None:
-        """More of a stream is delivered, or will not be: look at what waited for it."""
+        """Check the inboxes that waited for a stream: more of it is delivered, or will not be."""
         for inbox in self._front.woken_by(stream):
             self.drain(inbox, now)
 
     def look_again(self, now: Time) -> None:
-        """The view has changed: see whether what waits still has something to wait for.
+        """Check all waiting inboxes again after a change of the view.
 
-        Whoever looked while not all of the change was known looked too early.
+        An earlier check may have run before all of the change was known.
         """
         self._reading.look_again()
         for inbox in self._front.waiting():
@@ -122,11 +122,11 @@ class Delivery:
             self.drain(inbox, now)
 
     def consumed(self, stream: Stream, seq: Seq, now: Time) -> None:
-        """The application has taken in what `Port.deliver` left open, up to `seq`.
+        """Note that the application has consumed what `Port.deliver` left open, up to `seq`.
 
         Whole frames are consumed; a number in the middle of one is acknowledged as well, so that
-        the publisher gets credit for it.  Whoever is told so late may have to wait for credit, so
-        that is acknowledged soon.
+        the publisher gets credit for it.  The publisher may wait for credit by now, so this is
+        acknowledged soon.
         """
         inbox = self._streams.inboxes.get(stream)
         if inbox is None:
@@ -176,7 +176,7 @@ class Delivery:
             inbox.next = NOT_TAKING
 
     def freeze(self) -> None:
-        """Deliver nothing more of the lives that are frozen until the next view."""
+        """Deliver nothing more of frozen lives until the next view."""
         for inbox in self._streams.inboxes.values():
             if inbox.stream.life in self._context.view.frozen:
                 if inbox.next != NOT_TAKING:
@@ -185,7 +185,7 @@ class Delivery:
                 inbox.next = NOT_TAKING
 
     def thaw(self, lives: list[Stream], now: Time) -> None:
-        """Deliver again what living nodes publish: they were to be excluded, and were not."""
+        """Deliver again the streams of nodes that were to be excluded, and were not."""
         for stream in [one for one in self._streams.inboxes if one.life in lives]:
             if self._context.view.is_live(stream):
                 self._context.marks["frozen and alive after all"] += 1

@@ -1,7 +1,7 @@
-"""What one topic of one node takes from others: nothing that could not be true, nothing unbounded.
+"""Checks of what peers send to one topic of one node: it must be possible, and bounded.
 
 Called off the hot path only: for a stream or a route that is new, a frame out of turn or without
-room, and control messages.  Nothing has changed when a check raises or says no.
+room, and control messages.  A check that raises or says no has changed nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ STRAY = "not from the parent in its tree"
 class TopicGuard:
     """The checks of one topic, and a count of what was dropped, by reason.
 
-    `room` bounds what is kept of one stream; the view says whose streams may be opened and how many
-    at a time, and `heirs` who speaks for a dead publisher.
+    `room` bounds what is kept of one stream; the view says which streams may be opened and how many
+    at a time, and `heirs` which node speaks for a dead publisher.
     """
 
     __slots__ = ("_heirs", "_marks", "_node", "_topic", "_view", "dropped", "room")
@@ -38,7 +38,7 @@ class TopicGuard:
         self.dropped: dict[str, int] = {}
 
     def drop(self, reason: str, lied: bool = False) -> bool:
-        """Count what is not taken; blame the sender if nobody else can have lied."""
+        """Count what is not taken; blame the sender if no other node can have lied."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         if lied:
             raise ProtocolError(f"a frame in {self._topic!r}: {reason}")
@@ -49,9 +49,9 @@ class TopicGuard:
         return parent(frame.stream.source, self._node, frame.route.interior) == sender
 
     def check_route(self, frame: Frame, sender: NodeId) -> None:
-        """A frame comes from our parent in the tree of its route, or from its publisher itself.
+        """Check that a frame comes from our parent in its route's tree, or from its publisher.
 
-        A publisher feeds its leaves, and everyone once it has given up a tree (`Direct`).
+        A publisher feeds its leaves, and all subscribers once it has given up a tree (`Direct`).
         """
         if frame.route.epoch < self._view.born:
             self._marks["frame for the former owner of our slot"] += 1
@@ -63,7 +63,7 @@ class TopicGuard:
             self._blame(frame.stream)
 
     def not_in(self, route: Route) -> int:
-        """The slots that other nodes had when a route was made."""
+        """The slots that belonged to other nodes when a route was made."""
         return sum(1 << slot for slot, epoch in self._view.since.items() if epoch > route.epoch)
 
     def speaks_for(self, stream: Stream, sender: NodeId) -> bool:
@@ -71,9 +71,11 @@ class TopicGuard:
         return sender == stream.source or self._heirs.get(stream) == sender
 
     def check_stable(self, news: Stable, sender: NodeId) -> None:
-        """Nobody but our parent in its tree passes such news on to us, and nothing comes back to
-        its source; a leaf is told by the publisher itself, with a tree of nobody.  Relays check
-        the same, so the sender is to blame."""
+        """Check that the news comes from our parent in its tree, and not back to its source.
+
+        A leaf gets it from the publisher itself, with an empty tree.  Relays check the same, so the
+        sender is to blame.
+        """
         source = news.stream.source
         if sender == source and not news.members:
             return
@@ -81,7 +83,7 @@ class TopicGuard:
             self._blame(news.stream)
 
     def _blame(self, stream: Stream) -> None:
-        """Somebody who may not speaks for a stream: a lie, if its publisher is alive."""
+        """Refuse a message whose sender may not speak for its stream: a lie if that is live."""
         if not self._view.is_live(stream):
             self._marks["dead stream by a strange way"] += 1
             raise Untimely
@@ -89,7 +91,7 @@ class TopicGuard:
         raise ProtocolError(f"a message {name} by another way than its tree")
 
     def check_direct(self, news: Direct, sender: NodeId) -> None:
-        """Nobody but a publisher or its heir gives up its trees, and nobody feeds what is stable.
+        """Check that the sender is the publisher or its heir, and does not feed what is stable.
 
         We may hear of an heir before the view that names it.
         """
@@ -115,7 +117,7 @@ class TopicGuard:
         return True
 
     def may_lose(self, stream: Stream, lost: dict[Stream, int]) -> bool:
-        """Whether to note that a publisher went on without us."""
+        """Whether there is room to note that a publisher suspended us."""
         return stream in lost or len(lost) < MAX_STREAMS or self.drop("too many streams lost")
 
     def may_branch(self, inbox: Inbox, frame: Frame, sender: NodeId) -> bool:
@@ -130,9 +132,9 @@ class TopicGuard:
         return len(inbox.branches) < MAX_BRANCHES or self.drop("too many routes")
 
     def is_route_of(self, branch: Branch, frame: Frame, sender: NodeId) -> bool:
-        """Whether a frame means the route by whose number it goes.
+        """Whether a frame's route is the one that we know by its number.
 
-        Of a route that we know by `Direct` alone its publisher tells the members only now.
+        If we know a route by `Direct` alone, a frame of its publisher tells its members.
         """
         known, stated = branch.route, frame.route
         if known.start == stated.start:
@@ -144,7 +146,7 @@ class TopicGuard:
         return self.drop("another route of the same number")
 
     def receive(self, inbox: Inbox, branch: Branch, frame: Frame, sender: NodeId) -> bool:
-        """Note a frame that is not the next one, or is suspect; False if it is not to be taken."""
+        """Note a frame that is out of turn or suspect; False if it is not to be taken."""
         if branch.parent != sender:
             self.check_route(frame, sender)
             if not self.speaks_for(frame.stream, sender):

@@ -1,8 +1,8 @@
 """Streams that are over, for nodes that may come back and ask.
 
 A stream is over when nothing more of it will be delivered: its publisher is gone and everyone has
-it, or its publisher forgot the topic and began anew in another generation (*superseded*).  Of such
-streams a node remembers in which view that happened, as long as `Horizon` says.
+it, or its publisher forgot the topic and began anew in another generation (*superseded*).  A node
+remembers in which view that happened, as long as `Horizon` says.
 
 Invariant: `forgotten` is at or above the view of every dead stream that was over and is no longer
 remembered.
@@ -18,12 +18,12 @@ from cubecast.protocol.port import Seq, Stream
 from cubecast.protocol.topic.context import Context
 
 UNDATED = -1
-"""The view with which a stream ended, if no node told us and we were not there: before all others.
+"""The view that ended a stream, if no node told us and we were not in it: before all others.
 We have nothing of such a stream, so no node asks us for it."""
 
 
 class History:
-    """When the streams of one topic were over."""
+    """The views in which the streams of one topic were over."""
 
     __slots__ = ("_marks", "_view", "forgotten", "latest", "over", "superseded", "told_over")
 
@@ -31,18 +31,18 @@ class History:
         self._view = context.view
         self._marks = context.marks
         self.over: dict[Stream, int] = {}
-        """Dead and settled streams that are remembered, and with which view they ended."""
+        """Dead and settled streams that are remembered, with the views that ended them."""
         self.told_over: dict[Stream, int] = {}
-        """The same as others say, of what our cuts cover."""
+        """The same as others say it, for streams that our cuts cover."""
         self.superseded: dict[Stream, int] = {}
         """Streams whose publisher began anew, and in which view."""
         self.latest: dict[Stream, int] = {}
-        """The last generation of those who began anew, by life."""
+        """The last generation of publishers that began anew, by life."""
         self.forgotten = -1
-        """What was over in this view or before may not be remembered."""
+        """Streams that were over in this view or before may not be remembered."""
 
     def __bool__(self) -> bool:
-        """Whether something is kept for those who may come back."""
+        """Whether something is kept for nodes that may come back."""
         return bool(self.over or self.superseded)
 
     def is_superseded(self, stream: Stream) -> bool:
@@ -54,11 +54,11 @@ class History:
         return stream in self.over or stream in self.superseded
 
     def since(self, reached: Mapping[Stream, Seq], since: int, apart: int) -> dict[Stream, Seq]:
-        """Of what is `reached`, that which concerns a node that asks or is told; causally closed.
+        """The part of `reached` that concerns a node that asks or is told; causally closed.
 
-        Not in streams of lives that ended before view `since`, nor in those that were superseded
-        while the other one was with us, before view `apart`: it had all of them or came later,
-        nothing more of them will come, and it may not remember them.
+        Without streams of lives that ended before view `since`, and without streams superseded
+        while that node was with us, before view `apart`: it had all of them or came later, nothing
+        more of them will come, and it may not remember them.
         """
         over, superseded = self.over, self.superseded
         return {
@@ -68,16 +68,17 @@ class History:
         }
 
     def over_of(self, streams: Collection[Stream]) -> Barrier:
-        """With which view those of some streams ended that did, for who does not know it.
+        """The dead ones of `streams`, each with the view that ended it, for a node that asks.
 
-        Who came later, and was not told yet, says nothing: a guess would pass for the latest word.
+        A node that came later, and was not told yet, says nothing: a guess would pass for the
+        latest news.
         """
         dead = [stream for stream in streams if not self._view.is_live(stream)]
         ended = [(stream, self._ended_with(stream)) for stream in dead]
         return tuple((stream, epoch) for stream, epoch in ended if epoch is not None)
 
     def _ended_with(self, stream: Stream) -> int | None:
-        """The view with which a dead stream ended: as remembered, as seen, or as we were told."""
+        """The view that ended a dead stream: as remembered, as seen, or as we were told."""
         for known, key in (
             (self.over, stream),
             (self._view.ended, stream.life),
@@ -88,10 +89,10 @@ class History:
         return None
 
     def hear_over(self, told: Mapping[Stream, int], cut: Collection[Stream]) -> None:
-        """Everyone has answered our JOIN, and said with which views streams of the cut ended.
+        """Take over from the answers to our JOIN which views ended streams of the cut.
 
-        Of an end that no node knows, all who did are gone: to returning nodes it is new.  Some
-        may have been settled here meanwhile, when that was not known.
+        If no node knows the view, all that did are gone: to returning nodes the end is new.  Some
+        streams may have been settled here meanwhile, when the view was not known.
         """
         epoch = self._view.epoch
         unknown = [stream for stream in cut if not self._view.is_live(stream)]
@@ -103,37 +104,37 @@ class History:
                 self.over[stream] = ended
 
     def keep_told(self, pending: Iterable[Stream]) -> None:
-        """The cut covers all that was told but this."""
+        """Keep what was told of `pending` streams; the cut covers the others."""
         self.told_over = {stream: self.told_over[stream] for stream in pending}
 
     def supersede(self, stream: Stream) -> bool:
-        """A publisher begins anew; False if that was known."""
+        """Note that a publisher begins anew; False if that was known."""
         if self.latest.get(stream.life, 0) >= stream.generation:
             return False
         self.latest[stream.life] = stream.generation
         return True
 
     def note_superseded(self, stream: Stream) -> None:
-        """Everyone had all of a stream as its publisher began anew."""
+        """Note a stream whose publisher began anew: everyone had all of it then."""
         self.superseded[stream] = self._view.epoch
 
     def settle(self, stream: Stream) -> None:
-        """No more of a dead stream will come: remember with which view it ended."""
+        """Remember which view ended a dead stream of which no more will come."""
         if not self.is_settled(stream):
             told = self.told_over.pop(stream, UNDATED)
             self.over[stream] = self._view.ended.get(stream.life, told)
 
     def reopen(self, stream: Stream) -> None:
-        """A stream is not over for everyone yet; when it ended is known all the same."""
+        """Note that a stream is not over for everyone yet; keep the view that ended it."""
         if stream in self.over:
             self.told_over[stream] = self.over.pop(stream)
 
     def lift(self, stream: Stream) -> None:
-        """How far a stream went is news: it is not over until it is settled again."""
+        """Note that a stream went further than known: it is not over until settled again."""
         self.over.pop(stream, None)
 
     def date_anew(self, stream: Stream) -> None:
-        """Since now it is known here how far a stream went, if it is over."""
+        """Date a stream that is over with the present view: its end is known here since now."""
         if stream in self.over:
             self.over[stream] = self._view.epoch
 
@@ -150,15 +151,15 @@ class History:
                         self.forgotten = max(self.forgotten, epoch)
 
     def forget(self, stream: Stream) -> None:
-        """Keep nothing of a stream; only a life that is over ends with its last generation."""
+        """Keep nothing of a stream; with its last generation, forget the life, too."""
         self.told_over.pop(stream, None)
         if self.latest and self.latest.get(stream.life) == stream.generation:
             del self.latest[stream.life]
 
     def return_from(self, former: History, dead: Iterable[Stream], apart: int) -> None:
-        """Take over what another life remembered, which has been apart since view `apart`.
+        """Take over what our former life remembered, which was apart since view `apart`.
 
-        How far the `dead` streams went that ended since, the others learn as we come back.
+        Of the `dead` streams that ended since, the other nodes learn the ends as we come back.
         """
         self.latest = dict(former.latest)
         self.superseded = dict(former.superseded)

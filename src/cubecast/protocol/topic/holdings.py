@@ -1,4 +1,4 @@
-"""What a node has of the streams of the dead, as it reports before a view without them.
+"""A node's reports of dead streams, sent before a view without their publishers.
 
 The report (`HeldStream`) names per stream what the node has delivered, what it holds, and the
 causes of what it holds.  From all reports together follow the ends
@@ -20,7 +20,7 @@ from cubecast.protocol.topic.stream_table import StreamTable
 from cubecast.protocol.topic.streams import Inbox
 
 MAX_UNREAD = 256
-"""Frames of one dead stream that a report names; what lies above is given up."""
+"""Frames of one dead stream that a report names; later ones are given up."""
 
 
 class Holdings:
@@ -51,10 +51,10 @@ class Holdings:
         }
 
     def report(self, is_live: Callable[[Stream], bool]) -> tuple[HeldStream, ...]:
-        """What we have of every dead stream that is not settled.
+        """Report what we have of every dead stream that is not settled.
 
-        Of what we have nothing of, and only our cut covers, we speak if what we read depends on it:
-        others who lack it would wait for it in vain.
+        A stream of which we have nothing, and which only our cut covers, is reported if what we
+        read depends on it: others that lack it would wait for it in vain.
         """
         inboxes, delivered = self._streams.inboxes, self._streams.front.delivered
         needed = self._needed(is_live)
@@ -74,13 +74,13 @@ class Holdings:
         return tuple(found)
 
     def base_of(self, inbox: Inbox) -> Seq:
-        """Up to where we hold nothing of a stream, or hold it no longer."""
+        """The number up to which we hold nothing of a stream, or hold it no longer."""
         return self._held(inbox, -1).base
 
     def _needed(self, is_live: Callable[[Stream], bool]) -> dict[Stream, Seq]:
-        """What the messages depend on that were read or published here and not by everyone.
+        """The causes of messages that were read or published here and that not everyone has.
 
-        Of dead streams alone, as far as it is not known that everyone has it or jumps over it.
+        Only in dead streams, and only causes that everyone is not known to have or to jump over.
         What our cut covers may be a cause of anything that we have read since.
         """
         front = self._streams.front
@@ -123,7 +123,7 @@ class Holdings:
         by_last = {frame.last: frame for frame in inbox.frames.values()}
         base = delivered
         if not taking and delivered not in by_last and delivered + 1 not in inbox.frames:
-            # It only passes frames on, and has none of a route that begins with what is to come.
+            # The node only passes frames on, and has none of a route that begins above `delivered`.
             ends = [one.have for one in inbox.branches.values() if one.have in by_last]
             base = max(ends, default=inbox.stable)
         have = base
@@ -135,14 +135,14 @@ class Holdings:
             unread.append(self._unread(frame.first, frame.last, frame.barrier))
             have, seq = frame.last, frame.last + 1
         if self._reading.expecting and base > max(delivered, inbox.stable):
-            # We are about to join, and lack what no node may have: from us no node can go on.
+            # We are about to join, and lack messages that perhaps no node has: we cannot be heir.
             self._context.marks["has only what follows a loss"] += 1
             return HeldStream(stream, delivered, read, delivered, delivered, False)
         cut = self._cut_for(stream, base)
         return HeldStream(stream, delivered, read, base, have, taking, tuple(unread), cut)
 
     def _cut_for(self, stream: Stream, base: Seq) -> Barrier:
-        """Where we joined, if we lack what lies up to `base` for that reason alone."""
+        """The cut at which we joined, if we lack what lies up to `base` for that reason alone."""
         start = self._reading.start
         if not 0 <= base <= start.get(stream, -1):
             return ()

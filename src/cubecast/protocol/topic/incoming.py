@@ -1,15 +1,15 @@
-"""What others publish to a topic: frames in, frames on, news of what is stable.
+"""The receiving side of a topic: frames in, frames on, news of what is stable.
 
 Every receiver passes a frame on when it first sees it, holds it until its turn and its barrier
-allow delivery, and keeps it until it is *stable*: consumed by everyone it was addressed to.
+allow delivery, and keeps it until it is *stable*: consumed by every subscriber it was addressed to.
 
 Invariants:
 
 1. A frame is relayed once per node, to children computed from its own route, never from the
-   relay's opinion; so a tree reaches exactly the members the publisher addressed.
-2. What a receiver keeps of one stream is at most `Config.room` whatever its publisher claims, and
-   a message that a peer made up raises `ProtocolError` or is dropped before anything changes.
-3. Nothing is forgotten here that this node has not consumed, if it takes all of a live stream.
+   relay's opinion; so a tree reaches exactly the subscribers the publisher addressed.
+2. A receiver keeps at most `Config.room` of one stream whatever its publisher claims, and a message
+   that a peer made up raises `ProtocolError` or is dropped before anything changes.
+3. If this node takes all of a live stream, it forgets no message that it has not consumed.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class Incoming:
         self._inheritance = inheritance
         self._bequests = inheritance.bequests
         self.inquiries: dict[Stream, Time] = {}
-        """Streams of which we ask what is stable, and the pauses between the questions."""
+        """Streams whose publisher we ask what is stable, and the pauses between the questions."""
         self.inquire_at: Time | None = None
 
     # -- frames ------------------------------------------------------------------------------------
 
     def on_frame(self, frame: Frame, sender: NodeId, now: Time) -> None:
-        """Pass on a new frame, deliver what can be delivered, note what to acknowledge."""
+        """Pass on a new frame, deliver all that can be delivered, note what to acknowledge."""
         stream = frame.stream
         inbox = self._inboxes.get(stream)
         if self._bequests and self._inheritance.take_bequest(frame, now):
@@ -115,7 +115,7 @@ class Incoming:
             else:
                 branch.have = frame.last
         elif not self._guard.receive(inbox, branch, frame, sender):
-            return  # a copy, or nothing that could be true
+            return  # a copy, or it cannot be true
         inbox.kept += size
         inbox.frames[first] = frame
         if branch.children:
@@ -144,7 +144,7 @@ class Incoming:
         if frame.last <= streams.floor.get(stream, -1):
             return None  # everyone has consumed it
         if frame.route.number <= streams.lost_routes.get(stream, -1):
-            return None  # what it belongs to we shall never have
+            return None  # we shall never have the rest of its route
         self._guard.check_route(frame, sender)
         if streams.is_early(frame.route.number):
             return None
@@ -179,12 +179,12 @@ class Incoming:
         elif not guard.is_route_of(branch, frame, sender):
             return None
         elif branch.parent == sender:
-            branch.route = route  # the next frame brings this very object
+            branch.route = route  # the next frame has this very object
         return branch
 
     def _owes(self, inbox: Inbox) -> bool:
-        """Whether nothing above what we have consumed of a stream can be stable: it is live, and we
-        take all of it.  A relay that says otherwise would have us forget what we lack."""
+        """Whether only what we have consumed of a stream can be stable: it is live, and we take all
+        of it.  A relay that says otherwise would have us forget what we lack."""
         return (
             self._reading.taking
             and not inbox.ended
@@ -196,9 +196,9 @@ class Incoming:
     # -- what is stable ----------------------------------------------------------------------------
 
     def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
-        """Pass the news on, whatever we keep of the stream ourselves, and forget.
+        """Pass the news on, whatever we keep of the stream ourselves, and forget what is stable.
 
-        An heir may learn from what its publisher said last that everyone has the stream.
+        An heir may learn from the publisher's last news that everyone has the stream.
         """
         if not self._inheritance.hear_stable(news, now):
             self._hear_stable(news, sender, now)
@@ -220,16 +220,16 @@ class Incoming:
         self._streams.close_if_idle(inbox)
 
     def all_stable(self, stream: Stream, own: Stream) -> None:
-        """Everyone has all of a stream whose publisher has forgotten the topic."""
+        """Drop a stream whose publisher has forgotten the topic: everyone has all of it."""
         inbox = self._inboxes.get(stream)
         if inbox is not None and stream != own:
             self._streams.drop(inbox)
 
     def expect_news(self, own: Stream, now: Time) -> None:
-        """A relay died: ask for what is stable of every stream of which something is kept here.
+        """Plan to ask, after a relay died, what is stable of every stream that is kept here.
 
-        The publisher may have told it, and the dead not passed it on.  Who has more to say than
-        `Config.resend_after` from now is asked again, ever more seldom.
+        The publisher may have told it, and the dead relay not passed it on.  The first question is
+        asked in `Config.resend_after`; it is repeated, ever more seldom, until nothing is kept.
         """
         pause = self._context.config.resend_after
         for stream in self._inboxes:
@@ -240,7 +240,7 @@ class Incoming:
             self._context.plan(at)
 
     def inquire(self, now: Time) -> None:
-        """Ask the publishers of what is still kept; what is closed needs no question."""
+        """Ask the publishers of streams that are still open."""
         context = self._context
         self.inquire_at = None
         pauses = []
@@ -254,10 +254,10 @@ class Incoming:
         if pauses:
             self.inquire_at = now + min(pauses)
 
-    # -- publishers that give up a tree, or go on without us ---------------------------------------
+    # -- publishers that give up a tree, or suspend us ---------------------------------------------
 
     def on_direct(self, news: Direct, sender: NodeId, now: Time) -> None:
-        """The publisher feeds us itself from now on; pass nothing of that route on."""
+        """Take a route from its publisher itself from now on; pass nothing of it on."""
         context, guard, streams = self._context, self._guard, self._streams
         stream = news.stream
         guard.check_direct(news, sender)
@@ -265,7 +265,7 @@ class Incoming:
         here = news.last <= streams.stable_of(stream)
         here = here or news.route <= streams.lost_routes.get(stream, -1)
         if here or (by_heir and self._reading.absent):
-            if by_heir:  # it knows no more than we tell it; who leaves needs nothing of the dead
+            if by_heir:  # it knows only what we tell it; a leaver needs nothing of dead streams
                 context.marks["heir told that all is here"] += 1
                 done = Ack(context.topic, stream, news.route, news.last, news.last, 0, False)
                 context.port.control(sender, done)
@@ -291,14 +291,16 @@ class Incoming:
         self._queue.touch(inbox, now)
 
     def _notice_suspension(self, inbox: Inbox, stable: Seq) -> bool:
-        """If everyone has what we lack, a publisher went on without us; we have joined again
-        since, or it would tell us nothing, and its notice is late.  True if nothing is left.
+        """Treat messages that are stable and missing here as a suspension by their publisher.
+
+        We have joined again since, or it would tell us nothing, and `Suspended` is late.  True if
+        nothing is left of the stream here.
         """
         torn = inbox.torn(stable)
         return torn >= 0 and not self.on_suspended(inbox.stream, torn)
 
     def on_suspended(self, stream: Stream, route: int) -> bool:
-        """A publisher went on without us: what we have of its old routes leads nowhere.
+        """Drop the old routes of a publisher that suspended us: they will not be completed.
 
         True if it addresses us again already.
         """

@@ -1,8 +1,8 @@
 """The heir of a dead stream: it takes the publisher's place until everyone has the stream.
 
-An heir feeds the members itself (`Direct`), by the routes of the dead publisher, repairs, gathers
-acknowledgements, and says when all may forget (`Settled`).  What it lacks and others hold it asks
-for first (`bequests`).
+An heir feeds the subscribers itself (`Direct`), by the routes of the dead publisher, repairs,
+gathers acknowledgements, and says when all may forget (`Settled`).  First it asks for what it lacks
+and others hold (`bequests`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from cubecast.topology import members_of
 class Inheritance:
     """The streams of one topic that this node feeds in a dead publisher's place.
 
-    `bequests` are those of which it lacks what others hold, above these numbers; while there are
-    any, `ask_at` is set.
+    `bequests` are the streams of which it lacks what others hold, above these numbers; while there
+    are any, `ask_at` is set.
     """
 
     __slots__ = (
@@ -73,14 +73,14 @@ class Inheritance:
         self.ask_at: Time | None = None
 
     def inherit(self, final: Final, now: Time) -> None:
-        """Be the root of a dead stream: feed every member what we hold, up to its end.
+        """Become the root of a dead stream: feed every subscriber what we hold, up to its end.
 
-        What we lack of that, as our cut covers it, others hold: ask them for it first.
+        Others hold what we lack of it because our cut covers it: ask them first.
         """
         stream, end = final.stream, final.seq
         self._dead.inherit(stream, end)
         inbox = self._streams.inboxes.get(stream)
-        if inbox is None:  # we have heard since we reported that everyone has it
+        if inbox is None:  # since our report we heard that everyone has it
             self.settle(stream, end, now)
             return
         self._context.marks["inherited"] += 1
@@ -92,23 +92,23 @@ class Inheritance:
             self._feed(inbox, now)
 
     def settle(self, stream: Stream, end: Seq, now: Time) -> bool:
-        """Everyone has a stream: feed it no more, and forget it (`Settlement.settle`)."""
+        """Stop feeding a stream that everyone has, and forget it (`Settlement.settle`)."""
         self.bequests.pop(stream, None)
         return self._settlement.settle(stream, end, now)
 
     def disown(self, stream: Stream) -> None:
-        """Another view names the heir of a stream again: feed it no more."""
+        """Stop feeding a stream: another view names its heir again."""
         self._dead.disinherit(stream)
         self.bequests.pop(stream, None)
 
     # -- what others hold --------------------------------------------------------------------------
 
     def _lacks(self, inbox: Inbox, base: Seq) -> bool:
-        """Whether we do not hold all of what follows `base` and not everyone has."""
+        """Whether we lack messages above `base` that are not stable."""
         return self._holdings.base_of(inbox) > max(base, inbox.stable)
 
     def ask_holders(self, now: Time) -> None:
-        """Ask everyone for what we inherit and lack, until it is here."""
+        """Ask every member for what we inherit and lack, until it is here."""
         context = self._context
         self.ask_at = None
         for stream in [one for one in self.bequests if one not in self._streams.inboxes]:
@@ -121,14 +121,14 @@ class Inheritance:
             context.plan(at)
 
     def bequeath(self, stream: Stream, heir: NodeId, now: Time) -> None:
-        """The heir of a dead stream asks for what it lacks: send it all that we hold."""
+        """Send the heir of a dead stream, which asks for what it lacks, all that we hold."""
         if self._dead.heirs.get(stream) != heir:
             return
         context, streams = self._context, self._streams
         inbox = streams.inboxes.get(stream)
         if inbox is not None or stream not in streams.lost_routes:
             stable = streams.stable_of(stream)
-            if stable >= 0:  # we may have heard so since we reported
+            if stable >= 0:  # we may have heard it since our report
                 news = Stable(context.topic, stream, 0, 0, stable, 0)
                 context.links.send(heir, news, now)
         if inbox is not None:
@@ -137,7 +137,7 @@ class Inheritance:
                 context.port.relay((heir,), inbox.frames[first])
 
     def take_bequest(self, frame: Frame, now: Time) -> bool:
-        """Whether a frame is of a stream that we inherit and others held."""
+        """Take a frame of a stream of which we asked others for the rest; False: another stream."""
         stream = frame.stream
         if stream not in self.bequests or stream not in self._streams.inboxes:
             return False
@@ -149,7 +149,7 @@ class Inheritance:
         return True
 
     def hear_stable(self, news: Stable, now: Time) -> bool:
-        """Whether news is of such a stream: everyone has some of what we ask for."""
+        """Take news of such a stream: part of what we ask for is stable; False: another stream."""
         inbox = self._streams.inboxes.get(news.stream)
         if news.stream not in self.bequests or inbox is None:
             return False
@@ -166,7 +166,7 @@ class Inheritance:
     # -- what others lack --------------------------------------------------------------------------
 
     def _feed(self, inbox: Inbox, now: Time) -> None:
-        """Feed every member, by the routes of the dead publisher, what we hold."""
+        """Feed what we hold to every subscriber, by the routes of the dead publisher."""
         context, stream = self._context, inbox.stream
         for number in list(inbox.branches):
             self._streams.close_branch(inbox, number)
@@ -191,11 +191,11 @@ class Inheritance:
                 context.marks["fed as an heir"] += 1
                 self._repair.expect(stream, branch, now)
                 self._outgoing.ask(inbox, branch, now)
-        inbox.oldest = min(inbox.frames, default=inbox.stable + 1)  # we keep what the routes had
+        inbox.oldest = min(inbox.frames, default=inbox.stable + 1)  # the frames of all routes stay
         self._queue.touch(inbox, now)
 
     def look_again(self, stream: Stream, now: Time) -> None:
-        """Something is stable of a stream that we feed, perhaps all of it."""
+        """Check a stream that we feed after news of what is stable: it may be all of it."""
         end = self._dead.inherited.get(stream)
         if end is None:
             return
@@ -206,13 +206,13 @@ class Inheritance:
             self.settle(stream, end, now)
 
     def flush(self, now: Time) -> None:
-        """See how far those are whom we feed and who have acknowledged something."""
+        """Advance the streams that we feed and that have new acknowledgements."""
         queue = self._queue
         for stream in [stream for stream in self._dead.inherited if stream in queue.dirty]:
             self.advance(queue.take_one(stream), now)
 
     def advance(self, inbox: Inbox, now: Time) -> None:
-        """See whether everyone has what we inherited; then all may forget it."""
+        """Settle a stream that we feed once everyone has it; then all may forget it."""
         if inbox.stream in self.bequests:
             return
         for number, branch in sorted(inbox.branches.items()):

@@ -1,17 +1,18 @@
-"""What a node publishes to a topic: numbers, routes, credit, and how far all have consumed it.
+"""The stream that a node publishes to a topic: numbers, routes, credit, stability.
 
 Theory of operation.  A publisher numbers its frames without holes and sends each down the tree of
-its current *route*, the members it knows.  What everyone has consumed is *stable*: the publisher
-tells it with the next frame, or by itself when it falls idle, and forgets it.  A member that leaves
-questions unanswered is taken out of the trees (`cubecast.protocol.topic.laggards`).
+its current *route*, the subscribers it knows.  What all of these have consumed is *stable*: the
+publisher says so with the next frame, or in a message of its own when it falls idle, and forgets
+it.  A subscriber that leaves questions unanswered is taken out of the trees
+(`cubecast.protocol.topic.laggards`).
 
 Invariants:
 
 1. Sent and not stable is at most `Config.window`: `in_flight`, less what is consumed of the frame
    that is next (`in_part`).
-2. No route spans a departure: whoever leaves, dies or is no longer waited for ends the route.
-3. A member that left passes frames on until `Release`: it is in `leavers` while own messages that
-   were addressed to it are not stable.
+2. No route spans a departure: a subscriber that leaves, dies or is suspended ends the route.
+3. A subscriber that left passes frames on until `Release`: it is in `leavers` while own messages
+   that were addressed to it are not stable.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.topology import MAX_DIMENSION, members_of
 
 NO_ROUTE = -1
-"""`_route_members` when the next frame has to begin a route: no set of members."""
+"""`_route_members` when the next frame has to begin a route: no set of nodes."""
 
 
 class Outgoing:
@@ -91,13 +92,13 @@ class Outgoing:
         self.in_flight = 0
         self._in_part = 0
         self.refused = False
-        """The application wants to publish and there was no credit: tell it when there is."""
+        """The application was refused for lack of credit: tell it when there is credit."""
         self._told: Seq = -1
-        """What receivers were told to be stable."""
+        """How far receivers were told that our stream is stable."""
         self.tell_at: Time | None = None
         self.leavers: dict[NodeId, tuple[Seq, int]] = {}  # until when, their LEAVE
         self._gone = 0
-        """Those who left since the current route began."""
+        """The nodes that left since the current route began."""
         self.laggards = Laggards(context.config)
 
     # -- publishing --------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class Outgoing:
         queue, own = self._queue, self.own
         if self.in_flight and self.in_flight + size > self._window:
             self.refused = True
-            queue.pace.waited_for(now)  # acknowledgements may be here, and not looked at yet
+            queue.pace.waited_for(now)  # acknowledgements may be here and not handled yet
             queue.hasten(now)
             return False
         inbox = self._inboxes.get(own)
@@ -130,7 +131,7 @@ class Outgoing:
         if branch.children:
             self._port.relay(
                 branch.children, frame
-            )  # first: what cannot be encoded changes nothing
+            )  # first: a frame that cannot be encoded changes nothing
         last = frame.last
         self.next_seq = last + 1
         self._told = inbox.stable
@@ -153,7 +154,7 @@ class Outgoing:
         return True
 
     def credit(self, wanted: int) -> int:
-        """What may be published now; `Port.writable` tells of more if that is less than wanted."""
+        """The size that may be published now; if less than wanted, `Port.writable` follows."""
         credit = self._window - self.in_flight
         if credit < wanted:
             self.refused = True
@@ -161,7 +162,7 @@ class Outgoing:
 
     @property
     def _next_route(self) -> int:
-        """The number of the next route of ours, above those of all before."""
+        """The number of our next route, above those of all before."""
         return self._context.view.epoch << ROUTE_BITS | self._routes
 
     def _new_route(self, inbox: Inbox, members: int) -> Branch:
@@ -185,7 +186,7 @@ class Outgoing:
         self._route_members = NO_ROUTE
 
     def enter_view(self) -> None:
-        """Another view: the numbers of routes begin with its epoch."""
+        """Count routes anew in another view: their numbers begin with its epoch."""
         self._routes = 0
 
     def begin_anew(self, incarnation: int) -> None:
@@ -202,10 +203,10 @@ class Outgoing:
         return self.next_seq - 1
 
     def behind(self) -> dict[NodeId, int]:
-        """Who holds our credit: how many own messages each child, or this node, has yet to take.
+        """How many own messages each child, or this node, has yet to take: they hold our credit.
 
-        Empty with messages in flight, for a moment: all have taken them, and the credit for them
-        comes back with our own next round.
+        May be empty with messages in flight: all have taken them, and their credit comes back with
+        our next flush.
         """
         inbox = self._inboxes.get(self.own)
         if inbox is None:
@@ -220,7 +221,8 @@ class Outgoing:
     def advance(self, inbox: Inbox, now: Time) -> None:
         """Compute how far our own stream is stable, route by route, and forget that.
 
-        Credit comes back message by message, also for a part of a frame; stable are whole frames.
+        Credit comes back message by message, also for a part of a frame; only whole frames are
+        stable.
         """
         stable = inbox.stable
         taking, consumed = self._reading.taking, max(inbox.consumed, inbox.part)
@@ -267,10 +269,10 @@ class Outgoing:
         route = inbox.branch.route
         number, start = route.number, route.start
         if route.epoch < self._context.view.epoch:
-            # What is stable without those who are gone concerns no node that is still with them.
+            # What is stable without the excluded nodes concerns no node that is still with them.
             number, start = self._next_route, self.next_seq
             if inbox.stable < start - 1:
-                return  # then all of the route
+                return  # tell it once all of the route is stable
         if inbox.stable > self._told:
             self._told = inbox.stable
             members = route.members & ~self._gone & ~self.laggards.suspended
@@ -282,7 +284,7 @@ class Outgoing:
             self._streams.close_if_idle(inbox)
 
     def on_inquiry(self, sender: NodeId, now: Time) -> None:
-        """A receiver asks what is stable: tell it, or tell everyone as soon as there is news."""
+        """Tell a receiver that asks what is stable, or tell all receivers soon."""
         inbox = self._inboxes.get(self.own)
         if inbox is None:
             stable = self._streams.stable_of(self.own)
@@ -294,13 +296,13 @@ class Outgoing:
             self._tell_later(now)
 
     def stable_seq(self) -> Seq:
-        """The last own message that everyone has consumed."""
+        """The last own message that is stable."""
         return self._streams.stable_of(self.own)
 
-    # -- members that leave, die or do not answer --------------------------------------------------
+    # -- subscribers that leave, die or do not answer ----------------------------------------------
 
     def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
-        """`leaver` is no longer addressed: what it must still help to bring about.
+        """Stop addressing `leaver`; return how far it still has to pass on our stream.
 
         The next frame begins a new route even if the leaver is back by then.  A LEAVE that was
         started again owes what the first one did, no more.
@@ -328,7 +330,7 @@ class Outgoing:
         )
 
     def lose_members(self, dead: int, now: Time) -> None:
-        """Go on without some members: feed what was under way in trees with them directly."""
+        """Go on without the nodes `dead`: feed what was under way in trees with them directly."""
         for leaver in members_of(dead):
             self.laggards.forget(leaver)
             self.leavers.pop(leaver, None)
@@ -336,7 +338,7 @@ class Outgoing:
         self._gone |= dead
         inbox = self._inboxes.get(self.own)
         if inbox is None:
-            return  # whoever did not hear what is stable asks (`Incoming.expect_news`)
+            return  # a receiver that did not hear what is stable asks (`Incoming.expect_news`)
         for branch in list(inbox.branches.values()):
             if branch.route.members & dead:
                 branch.without |= dead
@@ -346,13 +348,13 @@ class Outgoing:
         self._queue.touch(inbox, now)
 
     def on_slow(self, inbox: Inbox, branch: Branch, slow: int, now: Time) -> None:
-        """Members below us do not answer: tell our parent; at the root, do without them."""
+        """Tell our parent of nodes below us that do not answer; at the root, judge them."""
         branch.slow |= slow
         if branch.parent is not None:
             self._queue.touch(inbox, now)
             return
         if inbox.stream != self.own:
-            return  # what a dead publisher left they will get when they wake up
+            return  # they get a dead publisher's frames when they wake up
         context = self._context
         members = branch.route.members & ~branch.without & ~(1 << context.node)
         context.advisor.ask_members(slow & members, now)
@@ -372,7 +374,7 @@ class Outgoing:
         self._queue.touch(inbox, now)
 
     def feed_directly(self, inbox: Inbox, branch: Branch, now: Time) -> None:
-        """Give up the tree of a route: what is under way in it everyone gets from us."""
+        """Give up the tree of a route: feed what is under way in it to all its nodes ourselves."""
         if branch.low_covered >= branch.have:
             return
         fed = branch.route.members & ~branch.without & ~(1 << self._context.node)
@@ -385,13 +387,13 @@ class Outgoing:
             self._repair.give_up(inbox.stream, branch)
 
     def ask(self, inbox: Inbox, branch: Branch, now: Time) -> None:
-        """Ask the silent children of a route how far they are; do without those too long silent."""
+        """Ask the silent children of a route how far they are; judge those silent for too long."""
         slow = self._repair.ask(inbox, branch, now)
         if slow:
             self.on_slow(inbox, branch, slow, now)
 
     def reconsider_leaves(self, now: Time) -> None:
-        """Leaves that have caught up return to the interior with the next frame."""
+        """Return leaves that have caught up to the interior with the next frame."""
         inbox = self._inboxes.get(self.own)
         behind = 0
         if inbox is not None and inbox.branch is not None:

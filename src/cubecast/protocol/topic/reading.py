@@ -22,9 +22,9 @@ class Reading:
         self.start: dict[Stream, Seq] = {}
         """The cut from which the node began to take messages."""
         self.began = 0
-        """The view in which it did."""
+        """The view in which it began."""
         self.stranded = False
-        """Something waits for what will not come: the node has to jump."""
+        """A message waits for one that will not come: the node has to jump."""
 
     @property
     def absent(self) -> bool:
@@ -48,7 +48,7 @@ class Reading:
         self.expecting = True
 
     def give_up(self) -> None:
-        """Do not begin after all."""
+        """Stop expecting a cut."""
         self.expecting = False
 
     def stop(self) -> None:
@@ -56,13 +56,13 @@ class Reading:
         self.taking = False
 
     def forget(self, stream: Stream) -> None:
-        """A stream is over, and no node asks for it."""
+        """Forget a stream that is over and that no node asks for."""
         self.start.pop(stream, None)
 
     def strand(self) -> None:
-        """Note that something waits in vain."""
+        """Note that a message waits in vain."""
         self.stranded = True
 
     def look_again(self) -> None:
-        """The node jumps, or the view has changed: what waits is looked at again."""
+        """Clear `stranded`: the node jumps, or the view has changed and all waits are rechecked."""
         self.stranded = False

@@ -1,24 +1,24 @@
-"""One topic when nodes die: what becomes of their streams, and of what passed through them.
+"""Recovery of one topic when nodes die: their streams, and what passed through them.
 
-Theory of operation.  Before a view without some nodes is agreed on, everyone *freezes* the streams
-of those nodes (`Delivery.freeze`): nothing more of them is delivered, and what is here is reported
+Theory of operation.  Before a view without some nodes is agreed on, every survivor *freezes* the
+streams of those nodes (`Delivery.freeze`): it delivers nothing more of them and reports what it has
 (`Holdings`).  The new view names an end for each such stream and an *heir*, a survivor that holds
-everything up to it.  What lies above the end is dropped.  The heir takes the dead publisher's place
+everything up to it.  Messages above the end are dropped.  The heir takes the dead publisher's place
 (`Inheritance`).  Streams that end are settled (`Settlement`).
 
-Streams of the living do not stop.  A publisher whose route led through a dead node gives up the
-tree and feeds what is under way in it to everyone itself, as it does for laggards
+Live streams do not stop.  A publisher whose route led through a dead node gives up the tree and
+feeds what is under way in it to all its subscribers itself, as it does for laggards
 (`Outgoing.lose_members`).
 
 Invariants:
 
 1. Between a report and the next view nothing of a frozen stream is delivered.
-2. Everyone who stays in the topic delivers a dead stream up to its end, or skips what no node has
-   (`Settlement.skip_losses`), and no node delivers anything above the end.  A member that its
+2. Every subscriber that stays delivers a dead stream up to its end, or skips what no node has
+   (`Settlement.skip_losses`), and no node delivers anything above the end.  A subscriber that the
    publisher had suspended joins again (`Membership.cut_off`).
 3. A relay never counts a dead child as served: only the publisher may give up its tree.
-4. What a node answers to a JOIN contains the ends of dead streams, whether it has got there or
-   not: they are causally closed together with what living publishers answer of themselves.
+4. A node's answer to a JOIN contains the ends of dead streams, whether it has got there or not:
+   they are causally closed together with what living publishers answer about themselves.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cubecast.protocol.topic.streams import Inbox
 
 
 class Recovery:
-    """What one topic at one node does when the view changes."""
+    """The part of one topic at one node that handles a change of the view."""
 
     __slots__ = (
         "_context",
@@ -78,7 +78,7 @@ class Recovery:
         self._repair = repair
         self._settlement = settlement
         self._inheritance = inheritance
-        self._relayed: dict[Stream, None] = {}  # streams of the living whose relay has died
+        self._relayed: dict[Stream, None] = {}  # live streams whose relay has died
 
     # -- the ends of dead streams ------------------------------------------------------------------
 
@@ -121,12 +121,12 @@ class Recovery:
         return False
 
     def _counted(self, stream: Stream) -> Seq:
-        """How far we are, what we are to skip included."""
+        """How far we are, counting what we are to skip."""
         loss = self._dead.losses.get(stream)
         return loss.last if loss is not None else self._front.delivered.get(stream, -1)
 
     def _needs_nothing_of(self, stream: Stream) -> bool:
-        """Whether a dead stream was over here, or before we came, and others do not know it yet."""
+        """Whether a dead stream was over here, or before we came, and others do not know yet."""
         known = self._front.delivered.get(stream, -1), self._streams.floor.get(stream, -1)
         if max(known) >= 0 or stream in self._streams.inboxes or stream in self._dead.heirs:
             return False
@@ -138,8 +138,9 @@ class Recovery:
     def _lost_elsewhere(self, final: Final) -> bool:
         """Whether no node holds what we lack, and all of it was published in another view.
 
-        The cut of a node covers it, so it counts as read there.  We have what our own views agreed
-        on and were told how far the other one went (`hear_end`): we skip that, and need no jump.
+        The cut of a node covers it, so that node counts it as read.  We have what our own views
+        agreed on, and know how far the other view went (`hear_end`): we skip that, and need no
+        jump.
         """
         stream, done = final.stream, self._front.delivered.get(final.stream, -1)
         agreed = self._dead.finals.get(stream)
@@ -150,9 +151,9 @@ class Recovery:
         )
 
     def drop_unreported(self, ended: set[Stream], now: Time) -> None:
-        """Discard what came of a dead stream after we had reported that we have nothing of it.
+        """Discard what came of dead streams after we had reported nothing of them.
 
-        No node reported anything, so everyone has all of it that anyone has delivered.
+        No node reported such a stream, so every node has all of it that any node has delivered.
         """
         streams, is_live = self._streams, self._context.view.is_live
         for stream in [stream for stream in streams.inboxes if not is_live(stream)]:
@@ -188,10 +189,10 @@ class Recovery:
     # -- what passed through the dead --------------------------------------------------------------
 
     def lose_children(self, dead: int) -> None:
-        """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds.
+        """Pass nothing on to nodes that are gone; the publisher feeds the nodes below them.
 
-        What a dead parent sent ahead of its turn is dropped: it may have made that up.  The
-        publisher sends what is true of it again.
+        Frames that a dead parent sent ahead of their turn are dropped: it may have made them up.
+        The publisher sends the true ones again.
         """
         view, marks = self._context.view, self._context.marks
         for inbox in self._streams.inboxes.values():
@@ -208,22 +209,22 @@ class Recovery:
                     self._relayed[inbox.stream] = None
 
     def relayed_by_dead(self) -> list[Stream]:
-        """Streams that came by a relay that is gone, as long as somebody may ask; told once."""
+        """The open streams whose relay is gone, if this node takes messages; told once."""
         relayed, self._relayed = self._relayed, {}
         taking = self._reading.taking
         return [stream for stream in relayed if stream in self._streams.inboxes and taking]
 
     def look_again(self, now: Time) -> None:
-        """The view has changed: see whether what waits still has something to wait for."""
+        """Check all waiting messages again after a change of the view."""
         self._delivery.look_again(now)
         self._settlement.skip_losses(now)
 
     # -- a cut, and the dead below it --------------------------------------------------------------
 
     def begin(self, cut: Collection[Stream]) -> None:
-        """Messages are taken from a cut on: what it covers of dead streams is over here."""
+        """Begin to take messages at a cut: what it covers of dead streams is over here."""
         for stream in [one for one in cut if one.generation]:
-            self._streams.supersede(stream)  # some node may not have forgotten the one before
+            self._streams.supersede(stream)  # a node may still know the generation before
         self._settlement.tidy_all()
         history, dead, streams = self._history, self._dead, self._streams
         history.keep_told([one for one in history.told_over if streams.is_pending(one)])
@@ -238,11 +239,12 @@ class Recovery:
     def drop_unknown(
         self, before: Collection[Stream], known: Collection[Stream], own: Stream
     ) -> None:
-        """Every node has said what it has of the topic: what none of them has is over for everyone.
+        """Forget streams that no node named in its answer: they are over for everyone.
 
         `before` is what our publications depended on when we asked.  A publisher names its stream
-        while anything of it is under way, and whoever has read of it does, until it forgets the
-        topic.  So nothing needs to come after such a stream, and no node could wait for it.
+        while anything of it is under way, and every node that has read of it names it until it
+        forgets the topic.  So our messages need not depend on such a stream, and no node could wait
+        for it.
         """
         for stream in before:
             here = stream in self._streams.inboxes or stream == own
@@ -253,11 +255,11 @@ class Recovery:
     # -- what others published in a view that we were not in ---------------------------------------
 
     def hear_end(self, stream: Stream, last: Seq, now: Time, apart: int) -> None:
-        """A node that comes back says how far a stream of its view went: what we lack is lost.
+        """Note how far a stream went in the view of a node that comes back: what we lack is lost.
 
-        It has been apart since view `apart`.  If we remember less than that, a stream that we do
-        not know may be one that we have read and forgotten: nothing can be said of it.  Of one
-        whose publisher has begun anew since we had everything.
+        That node has been apart since view `apart`.  If our memory does not reach back so far, an
+        unknown stream may be one that we have read and forgotten: then we report no gap.  Nor do we
+        for a stream whose publisher has begun anew since: we had all of it.
         """
         history, delivered = self._history, self._front.delivered
         forgotten = history.is_superseded(stream) or apart <= history.forgotten
@@ -274,16 +276,17 @@ class Recovery:
     def return_with(self, delivered: dict[Stream, Seq], former: Recovery, apart: int) -> None:
         """Carry over what was read in another view, and what was known to be lost there.
 
-        We have been apart since view `apart`: how far streams went that ended since, the others
-        learn as we come back.
+        We have been apart since view `apart`: the others learn how far streams went that ended
+        since as we come back.
 
-        What we publish from now on comes after all of that.  No node waits for it in vain: what the
-        dead published was announced when we were admitted (`hear_end`), the living have the rest.
+        What we publish from now on depends on all of that.  No node waits for it in vain: the ends
+        of dead streams were announced when we were admitted (`hear_end`), living publishers have
+        the rest.
         """
         is_live = self._context.view.is_live
         self._front.return_with(delivered)
         gone = [stream for stream in delivered if not is_live(stream)]
-        for stream in gone:  # all were told as we came back, and jump over it
+        for stream in gone:  # all nodes were told as we came back, and jump over it
             self._streams.close_at(stream, delivered[stream])
         self._history.return_from(former._history, gone, apart)
         for stream, seq in former._dead.promised():

@@ -1,8 +1,8 @@
-"""Whom a node asks how far they are, and when: a frame that was lost is sent again.
+"""Repair of lost frames: which children a node asks how far they are, when, and what it resends.
 
-Every frame that is sent and not stable is kept by whoever may have to send it again.  A child that
-is silent for `Config.resend_after` is asked, ever more seldom, and sent what its answer says that
-it lacks.  Nothing is sent again on suspicion alone.
+Every frame that is sent and not stable is kept by each node that may have to send it again.  A
+child that is silent for `Config.resend_after` is asked, ever more seldom, and sent what its answer
+says that it lacks.  Nothing is sent again on suspicion alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Repair:
         self.repair_at: Time | None = None
 
     def expect(self, stream: Stream, branch: Branch, now: Time) -> None:
-        """Something was sent to the children of a route: they are to acknowledge it."""
+        """Expect the children of a route to acknowledge what was sent to them."""
         branch.pause = self._context.config.resend_after
         at = branch.resend_at = now + branch.pause
         self.unacked[stream, branch.route.number] = branch
@@ -39,19 +39,19 @@ class Repair:
             self._context.plan(at)
 
     def forget(self, stream: Stream, route: int) -> None:
-        """A route is closed: nothing has to be sent again in it."""
+        """Forget a route that is closed: nothing has to be sent again in it."""
         self.unacked.pop((stream, route), None)
 
     def give_up(self, stream: Stream, branch: Branch) -> None:
-        """The children of a route have all they need of us, or are fed by another node."""
+        """Stop asking the children of a route: they have all, or another node feeds them."""
         branch.resend_at = None
         self.unacked.pop((stream, branch.route.number), None)
 
     def ask(self, inbox: Inbox, branch: Branch, now: Time) -> int:
         """Ask each silent child how far it is; its answer tells what to send again.
 
-        The members that have left too many questions unanswered, if that is news to the parent, or
-        if there is none.
+        Returns the children that have left too many questions unanswered, if that is news to the
+        parent, or if there is none.
         """
         context = self._context
         config = context.config
@@ -75,7 +75,7 @@ class Repair:
                 break
             frame = inbox.frames.get(seq)
             if frame is None or frame.route.number != branch.route.number:
-                break  # the child claims a part of a frame, or the number is taken twice
+                break  # the child claims a part of a frame, or two frames have the number
             self._context.port.relay((child,), frame)
             seq = frame.last + 1
 

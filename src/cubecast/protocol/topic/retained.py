@@ -1,13 +1,14 @@
-"""Retained values: the newest message of a topic, kept for those who join later.
+"""Retained values: the newest message of a topic, kept for later subscribers.
 
 The core does not look into a value and keeps none.  The world has a `ValueKeeper`; the answer to a
-JOIN carries what it keeps of the topic, and of two answers the one with the higher `stamp` goes on.
+JOIN carries the value that it keeps of the topic, and of two values the one with the higher `stamp`
+goes on.
 
 1. A node answers a JOIN with its vector and its value in one step.  So the value is at or below the
    newcomer's cut: everything that is delivered to the newcomer afterwards is above it, and no cause
    of the value.
 2. An answer goes on with a value only if the keeper of the node that receives it `believes` it.
-   So what no newcomer would keep hides no other value.
+   So a value that no newcomer would keep hides no other value.
 3. `learn` is called before `Port.joined`, so the value can be handed out before the first message.
 """
 
@@ -22,7 +23,7 @@ from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
 
 
 class RetainedValue(msgspec.Struct, frozen=True):
-    """A message that is kept: its place in its stream, its time, and what the world makes of it."""
+    """A message that is kept: its place in its stream, its time, and its bytes."""
 
     source: NodeId
     incarnation: int
@@ -42,7 +43,7 @@ class RetainedValue(msgspec.Struct, frozen=True):
 
 
 class ValueKeeper(Protocol):
-    """What keeps the values of one node."""
+    """The store of the retained values of one node."""
 
     def kept(self, topic: Topic) -> RetainedValue | None: ...
     def topics(self) -> Iterable[Topic]: ...

@@ -1,7 +1,7 @@
-"""How a dead stream comes to its end at one node: what is lost is skipped, the rest is settled.
+"""The end of a dead stream at one node: lost messages are skipped, the rest is settled.
 
-A stream is *settled* when everyone has it up to its end; then two numbers are kept of it.  What no
-node has is skipped and reported (`Port.gap`), when no cause of it can still come.
+A stream is *settled* when everyone has it up to its end; then two numbers are kept of it.  Messages
+that no node has are skipped and reported (`Port.gap`), once no cause of them can still come.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Settlement:
     # -- what no node has --------------------------------------------------------------------------
 
     def expect_loss(self, final: Final) -> None:
-        """No node has what we lack up to `Final.base`: skip it when its turn has come."""
+        """Plan to skip what we lack up to `Final.base` when its turn has come: no node has it."""
         stream = final.stream
-        self._context.marks["skips what nobody has"] += 1
+        self._context.marks["skips what no node has"] += 1
         inbox = self._streams.inboxes.get(stream)
         if inbox is None:
             inbox = self._streams.open(stream)
@@ -56,12 +56,12 @@ class Settlement:
             self._dead.settle(stream)  # no node feeds it
 
     def skip_losses(self, now: Time) -> None:
-        """Skip what no node has, as far as no cause of it can still come.
+        """Skip messages that no node has, once no cause of them can still come.
 
-        Its causes lie at or below the cut where a node joined that has what follows it.  Of these,
-        those that need nothing that is lost come by themselves.  When the next message of every
-        stream below the cut is here, or delivered, what is not delivered waits for something lost,
-        and the first lost message depends on none of it.
+        Their causes lie at or below `Loss.after`, the cut of a node that has what follows them.
+        Causes that depend on no lost message come by themselves.  When the next message of every
+        stream below the cut is here, or delivered, each undelivered one waits for a lost message,
+        and the first lost message depends on none of them.
         """
         losses = self._dead.losses
         progress = True
@@ -78,7 +78,7 @@ class Settlement:
         )
 
     def _is_here(self, cause: Stream, seq: Seq) -> bool:
-        """Whether nothing more of `cause` up to `seq` has to come before something is skipped."""
+        """Whether a skip after `seq` of `cause` need not wait for more of that stream."""
         done = self._front.delivered.get(cause, -1)
         if done >= seq or cause in self._dead.losses:
             return True
@@ -88,7 +88,7 @@ class Settlement:
         return not self._context.view.is_live(cause) and not self._streams.is_pending(cause)
 
     def _skip(self, stream: Stream, now: Time) -> None:
-        """Skip lost messages up to the next one that something waits for."""
+        """Skip the lost messages; only the first of them if an inbox waits for the stream."""
         losses, inboxes = self._dead.losses, self._streams.inboxes
         last = losses[stream].last
         first = self._front.delivered.get(stream, -1) + 1
@@ -126,10 +126,10 @@ class Settlement:
     # -- what everyone has -------------------------------------------------------------------------
 
     def settle(self, stream: Stream, end: Seq, now: Time) -> bool:
-        """Everyone has a dead stream up to its end: keep two numbers of it.
+        """Keep two numbers of a dead stream that everyone has up to its end.
 
-        An heir tells the others, also if the heir before it says so.  True if we have not got
-        there: the publisher had gone on without us, and no node can tell us any more.
+        An heir tells the others, also if it heard so from the heir before it.  True if we have not
+        got there: the publisher had suspended us, and no node can send us the rest.
         """
         context, dead, streams = self._context, self._dead, self._streams
         if dead.disinherit(stream) is not None:
@@ -138,7 +138,7 @@ class Settlement:
                 context.links.send(peer, news, now)
         dead.settle(stream)
         if stream in dead.losses:
-            return False  # as soon as that is skipped
+            return False  # `_skip` settles it
         inbox = streams.inboxes.get(stream)
         if inbox is not None:
             streams.drop(inbox)
@@ -149,9 +149,9 @@ class Settlement:
         return self._reading.taking and self._front.delivered.get(stream, -1) < end
 
     def tidy(self, stream: Stream) -> None:
-        """Of a dead stream of which no more will come, keep how far it went, as long as needed.
+        """Keep of a dead stream that will not go on only how far it went, as long as needed.
 
-        Its end is then at or below what is delivered here; who reads nothing counts it as such.
+        Its end is then at or below what is delivered here; an absent node counts it as delivered.
         """
         dead, streams, delivered = self._dead, self._streams, self._front.delivered
         if stream in streams.inboxes or stream in dead.heirs:
@@ -168,7 +168,7 @@ class Settlement:
             self._history.settle(stream)
 
     def tidy_all(self) -> None:
-        """Keep no more than is needed of every dead stream of which no more will come."""
+        """Tidy every dead stream."""
         dead, streams = self._dead, self._streams
         known = {
             **self._front.delivered,

@@ -1,17 +1,17 @@
-"""Where the streams of the dead end: a function of what the survivors reported.
+"""The ends of dead streams, as a function of the survivors' reports.
 
-Every survivor has stopped delivering the dead streams before it reports (`HeldStream`), so whatever
-is decided from all reports together is news to nobody.  For each stream the longest prefix is taken
+Every survivor stops delivering the dead streams before it reports (`HeldStream`), so the reports
+still hold when the ends are decided from all of them.  The end of a stream is the longest prefix
 that one survivor, the *heir*, holds together with its causes, or has read and others hold.
 
 Invariants:
 
-1. What a survivor has handed to its application is not above the end: it holds it, or it is stable,
-   and its causes were handed over before.
+1. What a survivor has handed to its application is not above the end: the survivor holds it, or it
+   is stable, and its causes were handed over before.
 2. Nothing up to an end depends on a message of a dead stream above that stream's end.  Causes in
-   streams of the living are no matter: their publishers have them.
-3. The ends depend on the reports alone, so a coordinator that takes over comes to a sound decision
-   again, and an end that nobody has reached may move down when its heir dies as well.
+   streams of living publishers do not matter: the publishers have them.
+3. The ends depend on the reports alone, so the next leader comes to a sound decision again.  An end
+   that no survivor has reached may move down when its heir dies as well.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cubecast.protocol.cluster.views import Final, Finals, HeldStream, Reports
 from cubecast.protocol.port import NodeId, Seq, Stream
 
 Claims = dict[Stream, dict[NodeId, HeldStream]]
-"""Of one topic: who holds what of which dead stream."""
+"""Of one topic: what each survivor holds of each dead stream."""
 
 
 def decide(reports: Mapping[NodeId, Reports], is_live: Callable[[Stream], bool]) -> Finals:
-    """The ends of all dead streams that anybody reported."""
+    """The ends of all dead streams that a survivor reported."""
     topics: dict[str, Claims] = {}
     for slot in sorted(reports):
         for topic, held in reports[slot].items():
@@ -49,16 +49,16 @@ def decide_topic(claims: Claims, is_live: Callable[[Stream], bool]) -> tuple[Fin
         ends = {final.stream: final.seq for final in finals}
         if all(ends[stream] >= reached for (stream, _), reached in reach.items()):
             return tuple(_clipped(final, ends, is_live) for final in finals)
-        limits = ends  # an heir was preferred that has less: what depends on the rest must go, too
+        limits = ends  # the chosen heir has less: what depends on the rest must go, too
 
 
 def close(
     claims: Claims, is_live: Callable[[Stream], bool], limits: Mapping[Stream, Seq]
 ) -> dict[tuple[Stream, NodeId], Seq]:
-    """How much of what each survivor holds has its causes within what somebody holds.
+    """How far each survivor holds a stream with all causes held by some survivor.
 
-    Begins with everything, up to `limits`, and takes away what depends on what nobody has, until
-    nothing changes.
+    Begins with everything, up to `limits`, and takes away messages whose causes no survivor has,
+    until nothing changes.
     """
     reach = {
         (stream, slot): min(held.have, limits.get(stream, held.have))
@@ -83,7 +83,7 @@ def close(
 def _allowed(
     held: HeldStream, limit: Seq, ends: Mapping[Stream, Seq], is_live: Callable[[Stream], bool]
 ) -> Seq:
-    """How far a holder's frames go before one depends on what nobody has."""
+    """How far a holder's frames go before one depends on a message that no survivor has."""
     for frame in held.unread:
         if frame.first > limit:
             break
@@ -96,11 +96,13 @@ def _allowed(
 def _choose(
     stream: Stream, holders: Mapping[NodeId, HeldStream], reach: Mapping[NodeId, Seq]
 ) -> Final:
-    """The heir: nobody is further than it goes, nobody has to jump if possible, and it goes far.
+    """The end of a stream, with the heir.
 
-    Some who lack everything have reported nothing, so of equals the one that has the most inherits,
-    and one that left the topic only if nobody else has as much.  What the heir lacks others may
-    hold: they leave it to the heir (`Inheritance.bequeath`), which feeds all of it.
+    In this order: no survivor has read further than the heir goes, no survivor has to jump, and the
+    heir goes far.  Survivors that lack everything may have reported nothing, so of equals the one
+    that has the most inherits; one that left the topic inherits only if no other has as much.
+    Others may hold what the heir lacks: they send it to the heir (`Inheritance.bequeath`), which
+    feeds all of it.
     """
     must = max(held.read for held in holders.values())
     lowest = {slot: _lowest(slot, holders, reach) for slot in holders}
@@ -120,7 +122,7 @@ def _choose(
 def _lowest(
     slot: NodeId, holders: Mapping[NodeId, HeldStream], reach: Mapping[NodeId, Seq]
 ) -> NodeId:
-    """Who holds the first of what a holder and others hold together, without a hole."""
+    """The holder of the first message of what `slot` and others hold together without a hole."""
     while True:
         base = holders[slot].base
         below = [
@@ -134,9 +136,9 @@ def _lowest(
 
 
 def _clipped(final: Final, ends: Mapping[Stream, Seq], is_live: Callable[[Stream], bool]) -> Final:
-    """An end that has those skip after nothing that will not come: dead streams end, too.
+    """The end with `after` limited to the ends of dead streams: a skip waits for no more.
 
-    A dead stream that nobody reported everyone has, as far as anyone has.
+    A dead stream that no survivor reported: every survivor has as much of it as any other.
     """
     after = tuple(
         (stream, seq if is_live(stream) else min(seq, ends[stream]))

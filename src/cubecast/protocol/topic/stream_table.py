@@ -1,14 +1,14 @@
-"""Where a node stands with each stream of a topic: open, closed, delivered, lost.
+"""The state of each stream of a topic at one node: open, closed, delivered, lost.
 
-A stream with something under way is *open* and has an `Inbox`.  Of one that is closed two numbers
-are kept: what is stable (`floor`) and what is delivered (`CausalFront.delivered`), and perhaps its
-entry in the frontier.
+A stream with something under way is *open* and has an `Inbox`.  Of a closed stream two numbers are
+kept: how far it is stable (`floor`) and delivered (`CausalFront.delivered`), and perhaps its entry
+in the frontier.
 
 Invariants:
 
-1. `open` moves a stream from `floor` to `inboxes`; whatever closes it moves it back.
-2. What waits to be acknowledged (`AckQueue.dirty`), to be repaired (`Repair.unacked`) or for its
-   causes belongs to a stream and a route that are open: whatever closes one takes it out there.
+1. `open` moves a stream from `floor` to `inboxes`; a method that closes it moves it back.
+2. Entries that wait to be acknowledged (`AckQueue.dirty`), to be repaired (`Repair.unacked`) or for
+   their causes belong to a stream and a route that are open: a method that closes one removes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cubecast.protocol.topic.streams import NOT_TAKING, Branch, Inbox
 from cubecast.topology import children
 
 REMEMBERED_TREES = 256
-"""How many (members, height) a node remembers its children for."""
+"""The number of (members, height) for which a node remembers its children."""
 
 
 class StreamTable:
@@ -75,7 +75,7 @@ class StreamTable:
         self.floor: dict[Stream, Seq] = {}
         """How far closed streams are stable."""
         self.lost_routes: dict[Stream, int] = {}
-        """Up to which route a publisher went on without us."""
+        """The last route of a publisher that it went on with without us."""
 
     # -- trees and routes --------------------------------------------------------------------------
 
@@ -90,19 +90,19 @@ class StreamTable:
         return found
 
     def forget_trees(self) -> None:
-        """Nodes came or went: most trees will be others."""
+        """Forget the remembered children: nodes came or went, and most trees change."""
         self._trees.clear()
 
     def pass_on(self, news: Stable, height: int, now: Time) -> None:
-        """Tell our children in the tree of the news."""
+        """Pass news to our children in its tree."""
         for child in self.children(news.members, height):
             self._context.links.send(child, news, now)
 
     def is_early(self, route: int) -> bool:
         """Whether the number of a route belongs to a view that we are not in, or not yet.
 
-        It may leave out members of ours.  If that view comes to nothing, whoever goes on with those
-        must not have what they can never get.  If it comes, the frame is sent again.
+        The route may leave out members of our view.  If its view is never installed, a node that
+        stays with those must not have what they can never get.  If it is, the frame is sent again.
         """
         if route >> ROUTE_BITS > self._context.view.epoch:
             self._context.marks["route of a view to come"] += 1
@@ -162,7 +162,7 @@ class StreamTable:
                 self.close_branch(inbox, number)
 
     def close_if_idle(self, inbox: Inbox) -> None:
-        """Keep two numbers of a stream of which everything is stable and known to be."""
+        """Close a stream of which everything is stable and known to be: keep two numbers."""
         if inbox.frames or len(inbox.branches) > 1:
             return
         for number in inbox.branches:
@@ -172,15 +172,15 @@ class StreamTable:
         self.floor[inbox.stream] = inbox.stable
 
     def close_at(self, stream: Stream, seq: Seq) -> None:
-        """A stream that is not open is stable up to `seq`, whatever was known of it."""
+        """Set how far a closed stream is stable, whatever was known of it."""
         self.floor[stream] = seq
 
     def raise_floor(self, stream: Stream, seq: Seq) -> None:
-        """A stream that is not open is stable up to `seq` at least."""
+        """Note that a closed stream is stable up to `seq` at least."""
         self.floor[stream] = max(seq, self.floor.get(stream, -1))
 
     def jump(self, stream: Stream, seq: Seq) -> None:
-        """A stream is over here at `seq`."""
+        """Count a stream as delivered and stable up to `seq`: it is over here."""
         self.front.jump(stream, seq)
         self.floor[stream] = seq
 
@@ -190,7 +190,7 @@ class StreamTable:
         return inbox.stable if inbox is not None else self.floor.get(stream, -1)
 
     def retract(self, stream: Stream, last: Seq) -> None:
-        """What is here of a stream above `last` was never published: forget it."""
+        """Forget what is here of a stream above `last`: it was never published."""
         if stream in self.inboxes:
             self.drop(self.inboxes[stream])
         self.floor[stream] = last
@@ -201,25 +201,25 @@ class StreamTable:
     # -- streams that are over ---------------------------------------------------------------------
 
     def supersede(self, stream: Stream) -> None:
-        """A publisher begins anew: everyone had all of its earlier streams when it forgot them."""
+        """End the earlier streams of a publisher that begins anew: everyone had all of them."""
         if not self._history.supersede(stream):
             return
         life, generation = stream.life, stream.generation
         for old in [*self.front.delivered, *self.floor]:
             if old.life == life and old.generation < generation and old not in self.inboxes:
                 self._history.note_superseded(old)
-        self._context.agenda.note_end()  # a flush will be due, and the node sees to it then
+        self._context.agenda.note_end()  # a flush will be due, and the node handles it then
 
     def is_over(self, stream: Stream) -> bool:
         """Whether nothing more will be delivered here of a stream that a frame names.
 
-        Of the living, a stream is over whose publisher forgot the topic and has begun anew since:
-        everyone had all of it by then.
+        A live stream is over if its publisher forgot the topic and has begun anew since: everyone
+        had all of it by then.
 
-        What is neither live nor pending is over: there is nothing to wait for.  It cannot be a life
-        that we are still to hear of, as a node publishes nothing before its first wave has visited
-        everyone, us included, in a view that names it.  If the stream ended while we took messages
-        and we lack some of it, that was owed to us, and we have to jump.
+        A stream that is neither live nor pending is over: there is nothing to wait for.  It cannot
+        belong to a life that we do not know yet, as a node publishes nothing before its first wave
+        has visited every node, us included, in a view that names it.  If the stream ended while we
+        took messages and we lack some of it, that was owed to us, and we have to jump.
         """
         view, history = self._context.view, self._history
         if view.is_live(stream):
@@ -238,7 +238,7 @@ class StreamTable:
         return stream in self.inboxes or self._dead.names(stream, done)
 
     def forget(self, stream: Stream) -> None:
-        """Keep nothing of a stream that is over; else we would tell of it for ever."""
+        """Keep nothing of a stream that is over; else we would report it for ever."""
         self.front.forget(stream)
         self.floor.pop(stream, None)
         self.lost_routes.pop(stream, None)
@@ -246,12 +246,12 @@ class StreamTable:
         self._dead.forget(stream)
         self._history.forget(stream)
 
-    # -- publishers that went on without us --------------------------------------------------------
+    # -- publishers that suspended us --------------------------------------------------------------
 
     def lose_routes(self, stream: Stream, route: int) -> None:
-        """A publisher went on without us up to a route: nothing of it is taken any more."""
+        """Take nothing more of the routes up to `route`: their publisher went on without us."""
         self.lost_routes[stream] = route
 
     def find_routes(self, stream: Stream) -> None:
-        """Nothing more of a stream will come: which of its routes were lost is no matter."""
+        """Forget the lost routes of a stream of which nothing more will come."""
         self.lost_routes.pop(stream, None)

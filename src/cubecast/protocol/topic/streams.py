@@ -1,4 +1,4 @@
-"""What a node keeps of one stream: its frames, and its place in the trees they came by."""
+"""A node's state of one stream: its frames, and the node's place in the trees they came by."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Branch:
     `have` counts frames of this route alone, from `Route.start` on, so a newcomer needs to know
     nothing of earlier ones.  `early` are frames received ahead of their turn (first: last).
     `silent` counts, per child, the probes it has not answered, and `heard_at` has the time of its
-    last acknowledgement with news; `slow` are those of the subtree
-    who do not answer their parent, `slow_told` those of whom our own parent knows.
-    `lost`: a child is gone, and what was below it hears nothing until the publisher feeds it.
-    At the root, `parent` is None and `end` is set once a newer route has begun; `direct` once the
-    tree was given up and the children are all members but those `without` whom it goes on.
+    last acknowledgement with news; `slow` are the nodes of the subtree that do not answer their
+    parent, `slow_told` those that our own parent knows of.
+    `lost`: a child is gone, and the nodes below it get nothing until the publisher feeds them.
+    At the root, `parent` is None and `end` is set once a newer route has begun.  `direct`: the tree
+    was given up, and the children are all subscribers of the route except those in `without`.
     """
 
     __slots__ = (
@@ -102,13 +102,13 @@ class Branch:
         return progress
 
     def hurries(self, child: NodeId, pause: Time, now: Time) -> bool:
-        """Whether a child acknowledges more often than every `pause`: somebody waits for credit."""
+        """Whether a child acknowledges more often than every `pause`: credit is waited for."""
         index = self.children.index(child)
         before, self.heard_at[index] = self.heard_at[index], now
         return before is not None and 2 * (now - before) < pause
 
     def feed(self, children: tuple[NodeId, ...]) -> None:
-        """Have other children from now on; of new ones nothing is known."""
+        """Replace the children; nothing is known of new ones."""
         before = self.route.start - 1
         reports = zip(self.their_have, self.their_covered, strict=True)
         known = dict(zip(self.children, reports, strict=True))
@@ -122,19 +122,19 @@ class Branch:
         self.lost = False
 
     def end_at(self, end: Seq) -> None:
-        """The publisher is gone, and its stream ends here: claim nothing above it."""
+        """Claim nothing above `end`: the publisher is gone, and its stream ends there."""
         self.have = min(self.have, end)
         self.covered = min(self.covered, self.have)  # it only passed frames on
         self.early = {first: last for first, last in self.early.items() if last <= end}
 
     def lose(self, dead: int) -> None:
-        """Send nothing to children that are gone, and claim nothing of what is below them."""
+        """Send nothing to children that are gone, and claim nothing for the nodes below them."""
         if any(dead >> child & 1 for child in self.children):
             self.feed(tuple(child for child in self.children if not dead >> child & 1))
             self.lost = True
 
     def overdue(self, patience: int) -> int:
-        """Count a probe for each child that is behind; who has left too many unanswered."""
+        """Count a probe for each child that is behind; return those with too many unanswered."""
         slow = 0
         for index, child in enumerate(self.children):
             if self.their_covered[index] < self.have:
@@ -151,7 +151,7 @@ class Branch:
     def question(
         self, topic: Topic, stream: Stream, stable: Seq, epoch: int = -1
     ) -> Probe | Direct:
-        """How far are you?  In a tree that was given up it also says so."""
+        """The question "how far are you?"; a `Direct` also says that the tree was given up."""
         route = self.route
         if not self.direct:
             return Probe(topic, stream, route.number)
@@ -207,7 +207,7 @@ class Inbox:
         self.kept = 0  # the sizes of `frames`
         self.holes: dict[Seq, Seq] = {}  # what was skipped as lost and is not consumed: first, last
         self.ended = False
-        self.told_by: NodeId | None = None  # who alone told us of this stream; -1: several did
+        self.told_by: NodeId | None = None  # the one node that told us of this stream; -1: several
         self.stable: Seq = -1
         self.oldest: Seq = 0
         self.branch: Branch | None = None
@@ -217,7 +217,7 @@ class Inbox:
         self.checked = 0  # entries of the head frame's barrier found satisfied
 
     def forget(self, stable: Seq) -> int:
-        """Drop what everyone has consumed; return how much that was."""
+        """Drop what is stable; return its size."""
         self.stable = stable
         frames = self.frames
         oldest = self.oldest
@@ -235,8 +235,8 @@ class Inbox:
         return freed
 
     def whole(self, covered: Seq) -> tuple[Seq, int]:
-        """The end of the last frame that `covered` contains, and the size of what it contains
-        of the next one; for a stream without holes."""
+        """The end of the last frame that is whole below `covered`, and the size of the part of the
+        next one; for a stream without holes."""
         frames, first = self.frames, self.oldest
         while (frame := frames.get(first)) is not None and frame.last <= covered:
             first = frame.last + 1
@@ -245,13 +245,13 @@ class Inbox:
         return first - 1, frame.size * (covered - first + 1) // len(frame.body)
 
     def skip(self, first: Seq, last: Seq) -> None:
-        """Go on behind messages that are lost."""
+        """Skip lost messages."""
         self.next = last + 1
         self.holes[first] = last
         self.pass_hole()
 
     def lose(self, base: Seq) -> None:
-        """What lies up to `base` no node has, or everyone: keep nothing of it, and wait for none.
+        """Keep nothing up to `base`, and wait for none of it: no node has it, or everyone has.
 
         The publisher is gone.
         """
@@ -263,7 +263,7 @@ class Inbox:
             branch.have = max(branch.have, base)
 
     def end(self) -> None:
-        """The publisher is gone: every frame is looked at from now on."""
+        """End the stream of a dead publisher: every frame is looked at from now on."""
         self.ended, self.branch = True, None
 
     def keep(self, frame: Frame) -> None:
@@ -272,7 +272,7 @@ class Inbox:
         self.kept += frame.size
 
     def cut_above(self, end: Seq) -> list[Frame]:
-        """Drop the frames of a dead stream above its end; those that were dropped."""
+        """Drop the frames of a dead stream above its end; return them."""
         dropped = [frame for frame in self.frames.values() if frame.first > end]
         for frame in dropped:
             del self.frames[frame.first]
@@ -280,7 +280,7 @@ class Inbox:
         return dropped
 
     def drop_early(self, branch: Branch) -> int:
-        """Drop what came by a route ahead of its turn and is not delivered; how many frames."""
+        """Drop undelivered frames that came by a route ahead of their turn; return how many."""
         early = [one for one in branch.early if one >= self.next]
         for first in early:
             del branch.early[first]
@@ -297,7 +297,7 @@ class Inbox:
         return True
 
     def torn(self, stable: Seq) -> int:
-        """The newest route of which we lack what everyone else has consumed; -1: none."""
+        """The newest route of which we lack messages that are stable; -1: none."""
         torn = -1
         until = stable
         for number in sorted(self.branches, reverse=True):
@@ -308,7 +308,7 @@ class Inbox:
         return torn
 
     def tear(self, route: int) -> bool:
-        """Drop what came by routes up to `route`: the rest of it will never come.
+        """Drop what came by routes up to `route`: the rest of these routes will never come.
 
         True if newer routes are left, which means that we have joined again since.
         """
@@ -329,7 +329,7 @@ class Inbox:
         self.kept = self.size()
 
     def hear_from(self, sender: NodeId) -> None:
-        """Note whose word the state of this inbox rests on: who alone wrote it is to blame."""
+        """Note that our state comes from `sender`: if it is the only one, it is to blame."""
         if self.told_by is None:
             self.told_by = sender
         elif self.told_by != sender:
@@ -351,7 +351,7 @@ class Inbox:
             self.oldest = branch.have + 1
 
     def behind(self) -> dict[NodeId, int]:
-        """How many messages each child's subtree has not covered, those alone that lag."""
+        """How many messages each child's subtree has not covered; only children that lag."""
         lag: dict[NodeId, int] = {}
         for branch in self.branches.values():
             for child, covered in zip(branch.children, branch.their_covered, strict=True):
@@ -360,11 +360,11 @@ class Inbox:
         return lag
 
     def held(self) -> int:
-        """Sizes of what waits for delivery."""
+        """The total size of frames that wait for delivery."""
         if self.next == NOT_TAKING:
             return 0
         return sum(frame.size for first, frame in self.frames.items() if first >= self.next)
 
     def size(self) -> int:
-        """Sizes of everything kept."""
+        """The total size of frames kept."""
         return sum(frame.size for frame in self.frames.values())

@@ -4,14 +4,14 @@ Theory of operation.  A publisher numbers its frames without holes and sends eac
 its current *route* (`Outgoing`).  Every receiver passes a frame on when it first sees it
 (`Incoming`), holds it until its turn and its barrier allow delivery (`Delivery`), and keeps it
 until it is *stable*.  Acknowledgements climb the same tree (`Acks`); a silent child is sent what it
-lacks (`Repair`).  What is stable is forgotten.
+lacks (`Repair`).  Stable frames are forgotten.
 
-A part is given the parts below it and knows nothing of those above:
+A part is given the parts that stand before it and knows nothing of those after it:
 
-    Context, TopicGuard                    names, settings, ways out; what a peer must not say
-    Reading, DeadStreams, History          what is taken; what the dead left; what is over
-    AckQueue, Repair                       what is to be acknowledged; whom to ask again
-    StreamTable                            where the node stands with each stream
+    Context, TopicGuard                    names, settings, ways out; checks of peers' messages
+    Reading, DeadStreams, History          whether to read; dead streams; streams that are over
+    AckQueue, Repair                       streams to acknowledge; children to ask again
+    StreamTable                            the state of each stream
     Delivery                               order
     Outgoing, Holdings, Settlement         the own stream; reports and ends of dead ones
     Inheritance                            feeding in a dead publisher's place
@@ -21,7 +21,7 @@ The parts state their invariants.  Of the whole topic these hold:
 
 1. Sent and not stable is at most `Config.window` per stream, at the publisher by its credit and at
    each receiver because a frame's number and its `stable` are at most a window apart.
-2. What goes out goes through the port and the links of `Context`, in the step that causes it.
+2. All output goes through the port and the links of `Context`, in the step that causes it.
 3. No part changes the attributes of another.
 """
 
@@ -52,7 +52,7 @@ from cubecast.protocol.topic.stream_table import StreamTable
 
 
 class TopicCore:
-    """One topic at one node; `Membership` says when it takes messages and from where."""
+    """One topic at one node; `Membership` says when it takes messages and from which cut."""
 
     guard_class: ClassVar[type[TopicGuard]] = TopicGuard
     repair_class: ClassVar[type[Repair]] = Repair
@@ -124,7 +124,7 @@ class TopicCore:
     # -- time --------------------------------------------------------------------------------------
 
     def on_wake(self, now: Time) -> Time | None:
-        """Do what is due; return the next time something will be."""
+        """Do what is due; return the time of the next due work."""
         inheritance, delivery, queue = self.inheritance, self.delivery, self.queue
         outgoing, repair, incoming = self.outgoing, self.repair, self.incoming
         if inheritance.ask_at is not None and inheritance.ask_at <= now:
@@ -153,7 +153,7 @@ class TopicCore:
         )
         return min((at for at in planned if at is not None), default=None)
 
-    # -- the membership's words --------------------------------------------------------------------
+    # -- calls of the membership -------------------------------------------------------------------
 
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
         """Take messages from `cut` on: nothing at or below it, everything above it."""
@@ -161,16 +161,16 @@ class TopicCore:
         self.recovery.begin(cut)
 
     def pass_by(self, cut: dict[Stream, Seq], now: Time) -> None:
-        """Do not begin after all: nothing that the cut covers was promised, or will come."""
+        """Give up a join: nothing that the cut covers was promised, or will come."""
         self.front.raise_to(cut)
         self.reading.give_up()
         self.delivery.stop(now)
         self.settlement.tidy_all()
 
     def forget_others(self) -> None:
-        """No node relies on this one any more: drop what it kept of others' streams.
+        """Drop what is kept of others' streams: no node relies on this one any more.
 
-        Whatever was addressed to it is here and stable, so the floor is the last it has.
+        Everything addressed to this node is here and stable, so the floor is the last it has.
         """
         own, streams = self.outgoing.own, self.streams
         for inbox in [inbox for inbox in streams.inboxes.values() if inbox.stream != own]:
@@ -185,17 +185,17 @@ class TopicCore:
         self.recovery.return_with(delivered, former.recovery, apart)
 
     def drop_unknown(self, before: Collection[Stream], known: Collection[Stream]) -> None:
-        """Depend no more on what no node knows (`Recovery.drop_unknown`)."""
+        """Depend no more on streams that no node knows (`Recovery.drop_unknown`)."""
         self.recovery.drop_unknown(before, known, self.outgoing.own)
 
     def reached_since(self, since: int, apart: int) -> dict[Stream, Seq]:
         """How far we came in streams that concern a node that asks or is told (`History.since`)."""
         return self.history.since(self.vector(), since, apart)
 
-    # -- the node's words --------------------------------------------------------------------------
+    # -- calls of the node -------------------------------------------------------------------------
 
     def enter_view(self, dead: int) -> None:
-        """The node has gone over to the next view, without the nodes `dead`."""
+        """Go over to the next view, without the nodes `dead`."""
         self.outgoing.enter_view()
         self.streams.forget_trees()
         if dead:
@@ -212,7 +212,7 @@ class TopicCore:
     def is_idle(self) -> bool:
         """Whether nothing is under way: no frame, no duty to others, no end of a dead stream.
 
-        Who was suspended joins again, and asks then how far our stream went without it.
+        A suspended subscriber joins again, and asks then how far our stream went without it.
         """
         outgoing = self.outgoing
         return not (
@@ -225,9 +225,9 @@ class TopicCore:
         )
 
     def vector(self) -> dict[Stream, Seq]:
-        """All that is delivered here or will be: own publications and the ends of dead streams.
+        """How far each stream is delivered here or will be; causally closed.
 
-        Causally closed.
+        With own publications and the ends of dead streams.
         """
         vector = dict(self.front.delivered)
         if self.outgoing.next_seq:

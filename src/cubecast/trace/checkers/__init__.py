@@ -1,4 +1,4 @@
-"""Checkers: judge a trace by what the nodes did, knowing nothing of the protocol they ran.
+"""Checkers: they judge a trace by what the nodes did, knowing nothing of the protocol.
 
     report = check(records)
     assert report.ok and not report.gaps, report
@@ -75,7 +75,7 @@ def check(
 
 
 class _Volume(Checker):
-    """How much was checked: a trace without deliveries is correct, and says nothing."""
+    """Counts what was checked: a trace without deliveries is correct, and proves nothing."""
 
     def __init__(self) -> None:
         self.publications = 0

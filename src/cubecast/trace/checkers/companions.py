@@ -1,10 +1,10 @@
-"""Who is in a view with whom, and since when, from the trace alone.
+"""Pairs of nodes that are in a view together, and since when, from the trace alone.
 
 Two nodes are *together* while both are up, each is in a view, and each one's view has the other in
-its present life. A *life* is what the views call it: a node that was excluded and comes back is in
-another one, though its process went on. For every pair it is known since which record it has been
-together, so whether two were ever apart since some record is one comparison. That needs no clock:
-what is compared is the place in the trace.
+its present life. The views name the *lives*: a node that was excluded and comes back is in another
+one, though its process went on. For every pair it is known since which record it has been together,
+so whether two nodes were ever apart since some record is one comparison. That needs no clock:
+places in the trace are compared.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ __all__ = ["Companions"]
 
 
 class Companions:
-    """Who is in a view with whom, and since when; times are places in the trace."""
+    """Pairs of nodes in a view together, and since when; times are places in the trace."""
 
     def __init__(self) -> None:
         self._views: dict[int, dict[int, str]] = {}
@@ -29,9 +29,9 @@ class Companions:
         """Node -> when its life before the present one was over, if there was one."""
 
     def view(self, record: Record, at: int, seen: Iterable[int] = ()) -> bool:
-        """A node installed a view; whether it begins another life with it.
+        """Note a view that a node installed; return whether the node begins another life with it.
 
-        Of those that were only `seen` and have told no view, it is known whether this one has them.
+        A `seen` node that has installed no view is apart from this node if the view lacks it.
         """
         node = record.node
         nodes = [one for one in range(record.members.bit_length()) if record.members >> one & 1]
@@ -51,7 +51,7 @@ class Companions:
         return anew
 
     def end(self, node: int, at: int) -> None:
-        """A node's process is gone."""
+        """Note that a node's process is gone."""
         if node in self._views:
             self._views[node] = {}
             self.returned[node] = at
@@ -72,18 +72,18 @@ class Companions:
                 self._met[pair] = at
 
     def known(self, *nodes: int) -> bool:
-        """Whether all of these ever installed a view that says who is in which life."""
+        """Whether all of these nodes ever installed a view that names lives."""
         return self._named.issuperset(nodes)
 
     def apart_since(self, one: int, other: int, start: int) -> bool:
-        """Whether two were apart at any moment from `start` on."""
+        """Whether two nodes were apart at any moment from `start` on."""
         if one == other:
             return self.returned.get(one, -1) >= start or not self._views.get(one)
         pair = (one, other) if one < other else (other, one)
         return pair in self._apart or self._met.get(pair, -1) >= start
 
     def last_apart(self, node: int) -> dict[int, float]:
-        """When each other node was apart from this one last; left out: it never was."""
+        """When each node was last apart from this one; left out: never."""
         found: dict[int, float] = {node: self.returned.get(node, -1)}
         for pair, at in self._met.items():
             if node in pair:
@@ -91,5 +91,5 @@ class Companions:
         return found | {sum(pair) - node: inf for pair in self._apart if node in pair}
 
     def nodes(self) -> Iterable[int]:
-        """All that ever installed a view."""
+        """All nodes that ever installed a view."""
         return self._views

@@ -1,7 +1,7 @@
 """Checkers of runs in which nodes crash and restart. Each class docstring is the definition.
 
-What is true is taken from ``publish``, ``deliver``, ``crash`` and ``restart``; what the protocol
-claims (``view``, ``gap``, ``discard``) is what is judged.
+``publish``, ``deliver``, ``crash`` and ``restart`` are taken as true; the claims of the protocol
+(``view``, ``gap``, ``discard``) are judged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ __all__ = ["Agreement", "Convergence", "LossReports", "Population"]
 
 
 class Agreement(Checker):
-    """What one delivered, all deliver, though its publisher is gone.
+    """A message that one node delivered, all deliver, though its publisher is gone.
 
     A message whose publisher's life has ended, and that was delivered in any life that is up at the
     end, was delivered in every subscription that is open at the end and whose ``join`` came before
@@ -40,7 +40,7 @@ class Agreement(Checker):
                     self._judge(topic, seat, up, time)
 
     def _judge(self, topic: ReplayedTopic, seat: Seat, up: list[Seat], time: int) -> None:
-        """Only what a life that is up delivered needs an excuse, and so takes a place of a gap."""
+        """Judge one seat; only what a life that is up delivered needs, and uses up, an excuse."""
         publisher = topic.causality.publisher
         witnesses: dict[int, int] = {}
         for index in missing_at(topic, seat):
@@ -55,11 +55,11 @@ class Agreement(Checker):
 
 
 class LossReports(Checker):
-    """What is reported as lost is lost, and was once there.
+    """A message reported as lost was published, and is not delivered.
 
     No life delivers a message that it names in a ``gap`` or ``discard``, before or after; but a
     publisher may have delivered its own message to itself before the others agreed to discard it.
-    What a report names was published earlier on that topic.
+    A message that a report names was published earlier on that topic.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -96,7 +96,7 @@ class LossReports(Checker):
 
 
 class Population(Checker):
-    """Knows which nodes there are: they published, joined, told their state or installed a view."""
+    """Collects the nodes: those that published, joined, told their state or installed a view."""
 
     def __init__(self) -> None:
         self.known: dict[int, None] = {}
@@ -122,7 +122,7 @@ class Population(Checker):
 
 
 class Convergence(Population):
-    """In the end all agree on who is there.
+    """In the end all nodes agree on the members.
 
     The last ``view`` of every node that is up has the same number and the same members: exactly the
     nodes that are up. A node that is out of the cluster for good says so by a view without members.

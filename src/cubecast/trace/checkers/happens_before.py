@@ -1,4 +1,4 @@
-"""Happens-before on one topic, from what the nodes did and nothing else.
+"""Happens-before on one topic, from the nodes' own records alone.
 
 Message m happens before m' (m -> m') if some node published or delivered m before it published m',
 or if m -> x -> m' for some x. The causal past of a message is all that happens before it. A node
@@ -65,7 +65,7 @@ class HappensBefore(Generic[Node]):
         """Where in its lane a guard is: width - 1."""
 
     def publish(self, node: Node) -> None:
-        """The next message is published by ``node``: it follows all that the node knows.
+        """Note that ``node`` publishes the next message: it follows all that the node knows.
 
         That is the node's shadow and its own earlier publications, delivered or not. The past of
         these adds nothing: it was in the shadow or the node's own when they were published.
@@ -86,7 +86,7 @@ class HappensBefore(Generic[Node]):
         self._clocks.append(shadow + (unseen << (lane * self._width)))
 
     def deliver(self, node: Node, message: int) -> bool:
-        """``node`` delivers a message. True: it was in the node's shadow already.
+        """Note that ``node`` delivers a message. True: it was in the node's shadow already.
 
         At a first delivery that is a violation of causal order. Otherwise the message and its past
         join the shadow (an unchanged shadow needs no update, as shadows are closed).

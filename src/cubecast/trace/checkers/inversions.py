@@ -1,4 +1,4 @@
-"""Answers that were seen before their questions: what a user notices of missing causal order."""
+"""Answers that were seen before their questions: the visible effect of missing causal order."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,9 +10,9 @@ __all__ = ["Inversions", "answers_before_questions"]
 
 
 class Inversions(NamedTuple):
-    """How many times a node saw an answer; how many of these before its question, or without it.
+    """Counts of answers that nodes saw, and of those seen before their question or without it.
 
-    `without` are those of `inverted` whose question never came.
+    `without` counts those of `inverted` whose question never came.
     """
 
     pairs: int

@@ -1,4 +1,4 @@
-"""Checkers of what is delivered, and in which order. Each class docstring is the definition."""
+"""Checkers of deliveries and their order. Each class docstring is the definition."""
 
 from array import array
 
@@ -10,10 +10,10 @@ __all__ = ["CausalOrder", "Fifo", "InsideSubscription", "NoCreation", "NoDuplica
 
 
 class NoCreation(Checker):
-    """What is delivered was published: earlier in the trace, on that topic, by the stated source.
+    """A delivered message was published earlier in the trace, on that topic, by the stated source.
 
     A delivery need not state a source. A publication without an id, or with the id of an earlier
-    one of its topic, counts here too: what it is that was delivered cannot be told.
+    one of its topic, is a violation, too: which message was delivered cannot be told.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -53,7 +53,7 @@ class NoDuplication(Checker):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.unknown: set[tuple[Seat, MessageId | None]] = set()
-        """What was delivered where without having been published."""
+        """Seats and the messages delivered there that were not published."""
 
     def deliver(
         self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
@@ -108,9 +108,9 @@ class CausalOrder(Checker):
     """No node delivers a message after one that the message happens before.
 
     m happens before m' if a node published or delivered m before it published m', or if m happens
-    before some x that happens before m': on one topic, by the nodes' own records. It holds however
-    much of what is between them the delivering node never saw (a newcomer that skips x must still
-    not deliver m after m').
+    before some x that happens before m': on one topic, by the nodes' own records. It holds even if
+    the delivering node never saw the messages between them (a newcomer that skips x must still not
+    deliver m after m').
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -126,7 +126,7 @@ class CausalOrder(Checker):
             self.tally.add(seat.node, topic.name, record.id, record.time, why)
 
     def _witness(self, topic: ReplayedTopic, seat: Seat, index: int) -> MessageId:
-        """A message delivered here that shows it: the first such in the order of publication."""
+        """A message delivered here that the late one precedes: the first in publication order."""
         later = seat.delivered.find(1, index)
         while not topic.causality.happens_before(index, later):
             later = seat.delivered.find(1, later + 1)

@@ -1,4 +1,4 @@
-"""Checkers of what a run comes to: nothing lost, nothing left waiting, state within its bound."""
+"""Checkers of a run's outcome: nothing lost, nothing left waiting, state within its bound."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ HOLE: Final = "not delivered, though something that it precedes was"
 
 
 class Losses(Checker):
-    """Counts what nodes report as lost: a record with an id is one message, another is ``seq``."""
+    """Counts reported losses: a record with an id is one message, one without is ``seq``."""
 
     def __init__(self) -> None:
         self.gaps = 0
@@ -30,7 +30,7 @@ class Losses(Checker):
 
 
 class Excuses:
-    """The losses that one seat reported: by name, or so many of what was published until then."""
+    """The losses that one seat reported: by id, or as a count of messages published before."""
 
     __slots__ = ("counted", "named")
 
@@ -40,14 +40,14 @@ class Excuses:
         """(messages published when it was reported, how many it covers), in order."""
 
     def add(self, record: Record, topic: ReplayedTopic) -> None:
-        """A report that names a message, or counts some."""
+        """Add a report that names a message, or counts some."""
         if record.id is None:
             self.counted.append((len(topic.ids), max(1, record.seq)))
         elif record.id in topic.index:
             self.named.add(topic.index[record.id])
 
     def unexcused(self, missing: Iterable[int]) -> Iterator[int]:
-        """What is left of ``missing`` (ascending) when each report has covered what it can.
+        """The rest of ``missing`` (ascending) when each report has covered what it can.
 
         A report covers messages published before it, so the oldest missing message goes with the
         oldest report that still has room.
@@ -73,8 +73,8 @@ class Completeness(Checker):
     For a subscription that is open when the trace ends: all that was published after its ``join``,
     in lives that have not ended, was delivered in it, the node's own publications included. For
     every subscription, also one that ended with a ``leave`` or a ``crash``: of what was published
-    after its ``join`` (in any life), all that happens before anything delivered in it was delivered
-    in it too (before that thing: which is causal order's to check).
+    after its ``join`` (in any life), all that happens before any message delivered in it was
+    delivered in it too (whether before that message, causal order checks).
 
     A publisher that left the cluster for good left nothing behind: what it had published since an
     open subscription's ``join`` was delivered there, if the two were in one view all the time.
@@ -85,24 +85,25 @@ class Completeness(Checker):
     A message is excused at a node that reported its loss: by name (a ``gap`` with its id), or as
     one of the ``seq`` messages (at least 1) of a ``gap`` or ``discard`` without an id that comes
     after its publication. It is excused everywhere if its publisher reports, by name, that it was
-    discarded. That somebody else discarded it excuses nothing.
+    discarded. A discard by another node excuses nothing.
     """
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.excuses: dict[Seat, Excuses] = {}
         self.withdrawn: dict[ReplayedTopic, set[int]] = {}
-        """What publishers reported as discarded."""
+        """The messages that their publishers reported as discarded."""
         self.suspect: list[tuple[ReplayedTopic, Seat, int, int]] = []
-        """(topic, seat, message, time): holes in what has ended, but for a publisher's discard."""
+        """(topic, seat, message, time): holes in subscriptions that ended; publishers' discards are
+        left out at the end."""
         self.debts = PatternDebts()
         self.at = 0
         self.companions = Companions()
         self.known: dict[int, None] = {}
         self.said: dict[int, dict[tuple[ReplayedTopic, int], int]] = {}
-        """Node -> what it published in its present life, and when that was taken."""
+        """Node -> the messages it published in its present life, and when they were taken."""
         self.left: dict[tuple[ReplayedTopic, Seat], list[int]] = {}
-        """What somebody who left for good owed to a subscription."""
+        """The messages that nodes that left for good owed to a subscription."""
 
     def join(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self.debts.join(seat.node, topic.name)
@@ -248,8 +249,7 @@ class BoundedState(Checker):
 def missing_at(topic: ReplayedTopic, seat: Seat) -> Iterator[int]:
     """Messages published since the seat's ``join`` and not delivered there, ascending.
 
-    Whatever was delivered of these was delivered inside that subscription, as it did not exist
-    before it.
+    Those delivered were delivered inside that subscription, as they did not exist before it.
     """
     delivered = seat.delivered
     index = delivered.find(0, seat.since)

@@ -1,9 +1,9 @@
-"""What a subscription to a pattern is owed, from the trace alone.
+"""The messages that a subscription to a pattern is owed, from the trace alone.
 
 A pattern stands in a trace like a topic: ``subscribe``, ``join`` and ``leave`` name it, and nothing
-is published to it. What is published to a topic it matches, between its ``join`` and its ``leave``,
-is owed to the node, whether or not the node had joined that topic by then. Wildcards are those of
-MQTT; this reading of them is the checkers' own.
+is published to it. A message published to a topic it matches, between its ``join`` and its
+``leave``, is owed to the node, whether or not the node had joined that topic by then. Wildcards are
+those of MQTT; the checkers have their own code for them.
 """
 
 import re
@@ -15,7 +15,7 @@ __all__ = ["PatternDebts", "matcher_of"]
 
 
 class PatternDebts:
-    """Who is owed what, by topic, because of open patterns."""
+    """The messages that nodes are owed, by topic, because of open patterns."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, str], re.Pattern[str]] = {}
@@ -32,19 +32,19 @@ class PatternDebts:
             self._readers.clear()
 
     def leave(self, node: int, name: str) -> None:
-        """A pattern that is closed is owed nothing more; nor what was on its way."""
+        """Close a pattern: it is owed nothing more, nor messages on their way."""
         if self._open.pop((node, name), None) is not None:
             self._readers.clear()
             for key in [key for key in self._since if key[:2] == (node, name)]:
                 del self._since[key]
 
     def crash(self, node: int) -> None:
-        """A process that is gone is owed nothing."""
+        """Close the patterns of a process that is gone."""
         for reader, name in [key for key in self._open if key[0] == node]:
             self.leave(reader, name)
 
     def publish(self, name: str, index: int) -> None:
-        """Message ``index`` of topic ``name`` was published."""
+        """Note that message ``index`` of topic ``name`` was published."""
         if not self._open:
             return
         readers = self._readers.get(name)

@@ -1,11 +1,11 @@
-"""Losses must have a reason that the trace shows, and may name only what was owed.
+"""The checker of losses: each must have a reason that the trace shows, and have been owed.
 
 Theory of operation. Whether a publisher and a reader were ever apart
 (`cubecast.trace.checkers.companions`) between the publication of a message and its loss, or until
-everyone had taken it in (``stable``), is one comparison of places in the trace.
+it was ``stable``, is one comparison of places in the trace.
 
-A subscription is *whole* from its ``join`` on, and stops being so when the node comes back in
-another life (until the topic is joined again) or takes gaps (until a ``join`` that does not).
+A subscription is *whole* from its ``join`` on. It is no longer whole when the node comes back in
+another life (until the topic is joined again) or becomes lossy (until a ``join`` that is not).
 """
 
 import re
@@ -26,7 +26,7 @@ LOSSY = "lossy"
 
 
 class _Place:
-    """What a node was promised in a topic, in one subscription."""
+    """The promises to a node in one subscription of a topic."""
 
     __slots__ = ("apart", "asked", "lossy", "matcher", "once_lossy", "over", "whole")
 
@@ -34,32 +34,32 @@ class _Place:
         self.asked = asked
         """When ``subscribe()`` was called."""
         self.matcher = matcher
-        """Of a pattern: what it matches."""
+        """The topics that a pattern matches; None for a plain topic."""
         self.apart: dict[int, float] | None = None
-        """When its ``join`` came: who was apart from the node, and when last."""
+        """The nodes that were apart from this one, and when last, as of its ``join``."""
         self.over: dict[int, int] = {}
-        """The same: when the last life of each node was over, if it was."""
+        """The time when each node's former life was over, as of the ``join``."""
         self.whole: float = inf
         """Since when the subscription is whole."""
         self.lossy = False
         self.once_lossy = False
 
     def was_lossy(self, taken: int) -> bool:
-        """Whether publishers might go on without the node when a message was published."""
+        """Whether publishers might suspend the node when a message was published."""
         return self.once_lossy and self.whole > taken
 
     def promises(self, publisher: int, taken: int) -> bool:
         """Whether a message was promised: not if it was published before, and the node could know.
 
-        What its publisher sent before all could be asked, the cut of the subscription covers.  Of
-        one from whom it was apart then, it cannot know.
+        The cut of the subscription covers what a publisher sent before the node had asked all.  It
+        cannot cover a publisher from which the node was apart then.
         """
         return taken > self.asked or self.apart is None or self.apart.get(publisher, -1) >= taken
 
     def may_not_know(self, publisher: int, taken: int, holders: Iterable[int]) -> bool:
-        """Whether nobody could be asked for a message when the ``join`` came.
+        """Whether no node could be asked for a message when the ``join`` came.
 
-        The life that published it was over, and those who have it were apart from the node.
+        The life that published it was over, and the nodes that have it were apart from this one.
         """
         if self.apart is None or self.over.get(publisher, -1) < taken:
             return False
@@ -73,18 +73,18 @@ class LossReasons(Population):
     whole when m was published (``taken``, if the trace has that) and one of these holds:
 
     1. W and P were together from then until the gap;
-    2. W and P were together from then until m was ``stable``: everyone had taken it in;
+    2. W and P were together from then until m was ``stable``;
     3. another node that has delivered m and W were together from then until the gap.
 
     It is undue if W was not subscribed, by itself or by a pattern; or called ``subscribe`` after m
     was published, and was together with P from then until the ``join``.  P is the life that
-    published m: if that was over by the ``join``, W was together with another that has m.
+    published m: if that was over by the ``join``, W was together with another node that has m.
 
-    A ``discard`` is needless in the cases 1 and 2, in the latter not for who is "lossy": others go
-    on without it. Both are judged so if P and W ever installed a view that names lives. Of other
-    losses, and of those without an id: in a trace that has ``view`` records but no ``crash``, and
-    in which no view leaves out a node that was seen before, there is none, but for gaps marked
-    "lossy".
+    A ``discard`` is needless in the cases 1 and 2; case 2 does not hold for a "lossy" subscription:
+    publishers go on without it. Both are judged so if P and W ever installed a view that names
+    lives. Other losses, and those without an id, are needless in a trace that has ``view`` records
+    but no ``crash``, and in which no view leaves out a node that was seen before; gaps marked
+    "lossy" are not judged.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -96,14 +96,14 @@ class LossReasons(Population):
         self.companions = Companions()
         self.taken_at: dict[tuple[str, int], int] = {}
         self.parted: dict[tuple[str, int], set[int]] = {}
-        """A stable message -> those who were apart from its publisher before it was."""
+        """A stable message -> the nodes that were apart from its publisher before it was stable."""
         self.places: dict[tuple[int, str], _Place] = {}
         """Node, and topic or pattern -> the subscription."""
         self.taken_back: dict[tuple[int, str], int] = {}
-        """When ``subscribe()`` was called and taken back before it returned: the next call may be
-        answered by what the first one began."""
+        """When ``subscribe()`` was called and taken back before it returned: the wave of that call
+        may complete the next one."""
 
-    # -- what was promised -----------------------------------------------------------------------
+    # -- promises --------------------------------------------------------------------------------
 
     def publish(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         super().publish(record, topic, seat, index)
@@ -137,7 +137,7 @@ class LossReasons(Population):
             place.whole = self._tick()
 
     def _place(self, record: Record) -> _Place:
-        """The subscription that a record speaks of; one that was never asked for begins with it."""
+        """The subscription of a record; one without a ``subscribe`` begins with the record."""
         key = record.node, record.topic
         if key not in self.places:
             asked = self.taken_back.pop(key, self._tick())
@@ -154,7 +154,7 @@ class LossReasons(Population):
         self.at += 1
         return self.at
 
-    # -- who is together -------------------------------------------------------------------------
+    # -- nodes together --------------------------------------------------------------------------
 
     def crash(self, record: Record, seats: Sequence[tuple[ReplayedTopic, Seat]]) -> None:
         super().crash(record, seats)
@@ -224,7 +224,7 @@ class LossReasons(Population):
         return place is not None and place.whole < self.taken_at[topic.name, index]
 
     def _together(self, record: Record, topic: ReplayedTopic, index: int) -> str:
-        """Why a loss was needless, given who was in which view."""
+        """Why a loss was needless, given the views; empty: it was not."""
         node, publisher = record.node, topic.causality.publisher(index).node
         companions, start = self.companions, self.taken_at[topic.name, index]
         place = self.places.get((node, topic.name))
@@ -253,4 +253,4 @@ class LossReasons(Population):
         if self.needed or not self.eventful:
             return
         for record in self.counted:
-            self._add(record, f"a {record.kind}, though nobody crashed or was excluded")
+            self._add(record, f"a {record.kind}, though no node crashed or was excluded")

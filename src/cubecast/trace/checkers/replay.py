@@ -1,8 +1,9 @@
-"""Read a trace once, in order, and tell checkers what each record means.
+"""Read a trace once, in order, and call the checkers' hooks for each record.
 
-The replay knows the ground truth of the topics (who published what, who has delivered it, who is
-subscribed) and holds no opinion. A checker overrides the hooks it needs, and is only called there;
-records of the network (``send``, ``receive``) concern no checker and cost next to nothing.
+The replay knows the ground truth of the topics (which node published what, which nodes delivered
+it, which are subscribed) and judges nothing. A checker overrides the hooks it needs, and is only
+called there; records of the network (``send``, ``receive``) concern no checker and cost next to
+nothing.
 
 A node has a seat in a topic for each of its *lives*: a ``crash`` ends one, a ``restart`` begins the
 next with nothing. A life is judged as if it were a node of its own.
@@ -91,13 +92,13 @@ class Checker:
         """Message ``index`` was delivered again."""
 
     def deliver_unknown(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
-        """Something was delivered that was not published on this topic."""
+        """A message was delivered that was not published on this topic."""
 
     def taken(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         """The protocol took message ``index`` for publication, perhaps long after the call."""
 
     def stable(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
-        """The publisher knows that everyone it addressed has taken message ``index`` in."""
+        """The publisher knows that every subscriber it addressed has consumed message ``index``."""
 
     def subscribe(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         """``subscribe()`` was called."""
@@ -211,7 +212,7 @@ class _Replay:
         self._tell(record, self._on_stable)
 
     def _tell(self, record: Record, hooks: list[Hook]) -> None:
-        """What a publisher says of a message of its own; of another one it says nothing."""
+        """Call hooks for a publisher's record about a message; ignore an unknown message."""
         topic = self._topic(record.topic)
         index = None if record.id is None else topic.index.get(record.id)
         if index is not None:
@@ -291,7 +292,7 @@ class _Replay:
             seat.joined = seat.subscribing = seat.up = False
 
     def _restart(self, record: Record) -> None:
-        """Who restarts has crashed, whether or not anybody was there to record it."""
+        """End the life before a restart as a crash, whether or not the trace has a ``crash``."""
         self._crash(record)
         self._down.discard(record.node)
         for topic in self.topics.values():

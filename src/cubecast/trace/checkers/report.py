@@ -1,4 +1,4 @@
-"""What the checkers say: violations, counted in full and listed up to a limit."""
+"""The report of the checkers: violations, counted in full and listed up to a limit."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
@@ -21,7 +21,7 @@ Property: TypeAlias = Literal[
     "loss-reasons",
     "convergence",
 ]
-"""What a trace can be checked for; each property is defined where its checker is."""
+"""The properties that a trace can be checked for; the checker's docstring defines each."""
 
 ALL: Final[tuple[Property, ...]] = get_args(Property)
 
@@ -86,7 +86,7 @@ class Report:
 
     @property
     def needless(self) -> int:
-        """Gaps and discards without a reason, or of what was not owed (``loss-reasons``)."""
+        """Gaps and discards without a reason, or of messages not owed (``loss-reasons``)."""
         return self.counts.get("loss-reasons", 0)
 
     @property
