@@ -92,7 +92,7 @@ def report(**changed: Any) -> dict[str, Any]:
         ({"cluster": "another"}, {"clusters too many": 1}),
     ],
 )
-def test_what_an_attack_gets_is_told(changed: dict[str, Any], got: dict[str, int]) -> None:
+def test_the_table_tells_what_an_attack_got(changed: dict[str, Any], got: dict[str, int]) -> None:
     from attacks.scene import Scene
     from attacks.table import table
     from attacks.trial import _row
@@ -142,7 +142,7 @@ def test_three_attacks_get_nothing_and_are_told(tmp_path: Path) -> None:
     ("arguments", "said"),
     [(("--only", "epoch,ghosts"), "--only has ghosts"), (("--patience", "0"), "must be positive")],
 )
-def test_what_cannot_be_run_is_refused_in_a_line(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_arguments_are_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
     assert said in done.stderr.splitlines()[-1]

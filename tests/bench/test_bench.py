@@ -340,7 +340,7 @@ def test_the_table_names_every_system(measured: list[tuple[str, BenchPlan]]) -> 
         (("fanout", "--size", "100,19"), "at least 20 bytes"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_one_line(
+def test_a_plan_that_cannot_be_measured_is_refused_in_one_line(
     measured: list[tuple[str, BenchPlan]], args: tuple[str, ...], said: str
 ) -> None:
     result = run(*args)

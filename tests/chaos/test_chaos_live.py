@@ -79,7 +79,7 @@ for = 0.4
 
 
 @live
-async def test_what_others_have_seen_is_in_the_file_already(tmp_path: Path) -> None:
+async def test_a_publication_is_in_the_file_before_another_node_reads_it(tmp_path: Path) -> None:
     network, path = MemoryNetwork(), tmp_path / "a.jsonl"
     log = TraceLog(path, Header())
     first = Shell(NodeConfig(), trace=log, network=network, writes=RecordedWrites(log))

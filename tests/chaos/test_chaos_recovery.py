@@ -236,7 +236,7 @@ def test_a_life_that_returns_to_its_slot_from_nowhere_was_there_twice(tmp_path: 
     ]  # fmt: skip
 
 
-def test_who_reads_on_in_a_slot_that_is_another_s_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_node_that_reads_on_in_a_slot_given_away_holds_up_no_other(tmp_path: Path) -> None:
     """Node 1 was stopped and excluded; awake again it reads what was sent before.  What its heir in
     the slot says in the meantime comes before a join that is later, not after it.
     """
@@ -336,7 +336,7 @@ def test_a_run_is_judged_by_its_traces_and_by_its_problems(tmp_path: Path) -> No
     assert "  PROBLEM: node 1 ended by itself" in list(judgement(judge(run)))
 
 
-def test_a_delivery_of_what_nobody_published_is_found(tmp_path: Path) -> None:
+def test_a_delivery_of_an_unpublished_message_is_found(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     ghost = [Record("join", us(BEGAN), 5, TOPIC), Record("deliver", us(BEGAN + 1), 5, TOPIC, "?")]
     run.lives.append(write_life(tmp_path, 5, 0, ghost, "", (BEGAN, None)))

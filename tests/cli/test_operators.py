@@ -117,7 +117,7 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
 # -- a log that nobody reads ----------------------------------------------------------------------
 
 
-def test_refused_connections_do_not_freeze_a_node_behind_a_pipe_that_nobody_reads() -> None:
+def test_refused_connections_do_not_freeze_a_node_behind_an_unread_pipe() -> None:
     """Fewer than 120 did."""
     with node(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as frozen:
         frozen.annoy(STRANGERS)
@@ -307,7 +307,9 @@ def test_a_stopped_sub_holds_up_no_publisher_and_says_what_it_missed(here: Node)
         assert all(" dropped so far, as they were read too slowly; with --p" in one for one in told)
 
 
-def test_a_sub_behind_a_blocked_pipe_holds_up_nobody_and_stays_attached(tmp_path: Path) -> None:
+def test_a_sub_behind_a_blocked_pipe_holds_up_no_publisher_and_stays_attached(
+    tmp_path: Path,
+) -> None:
     """Its node hears from it: it loses its connection only if it is silent for a second."""
     config = tmp_path / "cubecast.toml"
     config.write_text("client_silence_s = 1\n", encoding="utf-8")

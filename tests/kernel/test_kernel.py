@@ -325,7 +325,7 @@ def test_the_checkers_accept_what_the_kernel_writes() -> None:
         ("vcube-ps", "multi-publisher", {"network": "service", "free": ("ack",)}, "beside a node"),
     ],
 )
-def test_what_only_the_reference_runs(
+def test_a_run_that_only_the_reference_supports_is_refused(
     protocol: str, scenario: str, changes: dict[str, Any], reason: str
 ) -> None:
     params = Params().with_(changes)
@@ -336,7 +336,7 @@ def test_what_only_the_reference_runs(
 
 @pytest.mark.parametrize("scenario", [*STATIC, "topics", "speakers"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_the_kernel_runs_is_not_refused(protocol: str, scenario: str) -> None:
+def test_a_run_that_the_kernel_supports_is_not_refused(protocol: str, scenario: str) -> None:
     assert kernel.refusal(protocol, Params(), scenario) == ""
 
 

@@ -155,7 +155,7 @@ def test_the_lab_is_cheap_to_import() -> None:
     assert done.stdout == "[] True\n[]\n"
 
 
-def test_what_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(ExperimentError, match=r"unknown experiment '9\.9'"):
         lab.run("9.9", out=out)

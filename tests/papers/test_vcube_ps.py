@@ -446,7 +446,7 @@ def test_a_repeated_publication_is_delivered_once() -> None:
     wire.nodes[2].on_message(Ack(T, (2, 9), ()), 0, 0)  # nobody waits for this one
 
 
-def test_a_lone_node_needs_nobody() -> None:
+def test_a_lone_node_subscribes_publishes_and_leaves() -> None:
     wire = Wire(1)
     wire.nodes[0].subscribe(T, 0)
     wire.publish(0)

@@ -53,7 +53,7 @@ def kinds(world: MortalWorld, *wanted: str) -> list[tuple[str, int]]:
     return [(one.kind, one.node) for one in world.trace if one.kind in wanted]
 
 
-def test_what_a_crashed_node_sent_is_on_its_way_and_nothing_reaches_it() -> None:
+def test_messages_of_a_crashed_node_still_arrive_and_none_reaches_it() -> None:
     world = world_of()
     at(world, 0, "publish", A, TOPIC)
     at(world, 50, "publish", B, TOPIC)
@@ -114,7 +114,7 @@ def test_the_next_life_has_no_fuse() -> None:
     assert deliveries(world) == [(0, A), (1, A), (1, B), (1, C)]
 
 
-def test_whoever_listens_is_told_of_a_crash() -> None:
+def test_a_process_that_takes_suspicions_is_told_of_a_crash() -> None:
     told = []
 
     class Credulous(Flood):
@@ -210,7 +210,7 @@ def test_timers_and_consumption_of_the_dead_do_not_happen() -> None:
     assert woken == [B, C, 100 + B, 100 + C]
 
 
-def test_what_a_node_had_not_handed_over_dies_with_it() -> None:
+def test_publications_a_node_had_not_handed_over_die_with_it() -> None:
     class Choosy(Flood):
         def publish(self, topic: str, body: tuple[object, ...], size: int, now: int) -> bool:
             return False

@@ -69,7 +69,7 @@ def test_a_value_after_one_that_depends_on_it_is_found() -> None:
     assert "node 2 was handed 1 after a value that depends on it" in found
 
 
-def test_a_value_that_nobody_published_is_found() -> None:
+def test_an_unpublished_value_is_found() -> None:
     [found] = judge(STORY, ValueLog(KEPT, [handing(3, 2, 9, 10)]))
     assert "which nobody had published" in found
 

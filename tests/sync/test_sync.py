@@ -233,7 +233,7 @@ def test_waiting_ends_after_the_timeout(client: cubecast.sync.Client) -> None:
         client.run(asyncio.sleep(PATIENCE_S), timeout=0.01)
 
 
-def test_what_is_raised_in_the_loop_is_raised_to_the_caller(client: cubecast.sync.Client) -> None:
+def test_an_error_in_the_loop_is_raised_to_the_caller(client: cubecast.sync.Client) -> None:
     with pytest.raises(TypeError, match="a topic must be a str"):
         client.publish(7, b"")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="policy"):
@@ -511,7 +511,7 @@ def test_an_exception_in_the_block_is_let_through(node: cubecast.sync.Node) -> N
     assert client.closed
 
 
-def test_what_leaving_raises_is_raised_by_close_once() -> None:
+def test_an_error_of_leaving_is_raised_by_close_once() -> None:
     class Stubborn:
         async def __aenter__(self) -> str:
             return "value"

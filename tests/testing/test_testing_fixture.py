@@ -52,7 +52,7 @@ def test_clients_in_memory_talk_in_order_and_one_seed_is_one_trace(secret: str) 
 
 
 @on_virtual_time
-async def test_what_is_sealed_in_memory_is_not_readable_on_the_way(
+async def test_sealed_packets_in_memory_are_not_readable_on_the_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passed = listen_in(monkeypatch)
@@ -198,7 +198,7 @@ def test_others_are_left_alone():
     assert "5 passed" in out
 
 
-def test_what_the_nodes_did_is_judged_when_the_test_has_passed(
+def test_the_trace_of_the_nodes_is_judged_when_the_test_has_passed(
     tests_of: Callable[..., str],
 ) -> None:
     body = """

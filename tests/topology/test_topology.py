@@ -179,7 +179,7 @@ def check_shape(spanning: Tree) -> None:
 
 @pytest.mark.parametrize(("n", "density"), LARGE)
 @pytest.mark.parametrize("seed", range(3))
-def test_tree_reaches_each_member_once_and_nobody_else(n: int, density: float, seed: int) -> None:
+def test_tree_reaches_each_member_once_and_no_other_node(n: int, density: float, seed: int) -> None:
     chance = random.Random(f"{n} {density} {seed}")
     members = random_members(n, density, chance)
     dimension = dimension_for(n)
@@ -244,7 +244,7 @@ def test_forwarders_are_counted_without_the_root() -> None:
 
 
 @pytest.mark.parametrize("members", [0, mask_of([3])])
-def test_a_root_with_nobody_to_reach(members: int) -> None:
+def test_a_root_without_other_members_has_no_edges(members: int) -> None:
     spanning = tree(3, members, 2)
     assert (spanning.nodes, spanning.edges, spanning.height) == ((3,), (), 0)
 

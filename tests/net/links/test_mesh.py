@@ -94,7 +94,7 @@ async def test_a_member_that_is_not_there_is_dialled_ever_more_seldom_up_to_a_bo
 
 
 @on_virtual_time
-async def test_a_dial_that_nobody_answers_is_given_up_and_tried_again() -> None:
+async def test_a_dial_without_an_answer_is_given_up_and_tried_again() -> None:
     owner, network = Owner(), Silence()
     mesh = Mesh(owner, network, max_strangers=8)
     mesh.set_view(view(0, 1))
@@ -107,7 +107,7 @@ async def test_a_dial_that_nobody_answers_is_given_up_and_tried_again() -> None:
 
 
 @on_virtual_time
-async def test_who_is_no_member_is_not_dialled() -> None:
+async def test_a_node_that_is_no_member_is_not_dialled() -> None:
     network = Nowhere()
     mesh = Mesh(Owner(), network, max_strangers=8)
     mesh.set_view(view(0, 1))

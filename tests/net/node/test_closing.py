@@ -123,7 +123,7 @@ async def test_a_node_that_closes_takes_no_subscription(pause: float) -> None:
 
 
 @on_virtual_time
-async def test_who_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> None:
+async def test_a_task_that_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> None:
     """A close that times out ends the wait with `Closed`, not as if its task were cancelled."""
     async with Cluster(2) as cluster:
         leaver = cluster[1]
@@ -141,7 +141,7 @@ async def test_who_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> Non
 
 
 @on_virtual_time
-async def test_who_asks_for_topics_hears_that_the_node_closed() -> None:
+async def test_a_task_that_asks_for_topics_hears_that_the_node_closed() -> None:
     """It does not wait for others, nor blame them."""
     patient = DetectorConfig(suspect_min=10**9, suspect_max=10**9, deaf_after=10**9)
     changes = {"join_timeout_s": 100.0, "detector": patient, "mute_after": 10**9}
@@ -230,7 +230,7 @@ async def test_a_client_that_does_not_read_holds_its_node_up_for_a_moment_only()
 
 
 @on_virtual_time
-async def test_whoever_closes_a_node_hears_of_accepted_publications_that_are_not_sent() -> None:
+async def test_closing_a_node_raises_for_accepted_publications_that_are_not_sent() -> None:
     """Nobody asked for a receipt; without the error they would vanish with a line in the log."""
     config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
     async with (
@@ -260,7 +260,7 @@ async def test_whoever_closes_a_node_hears_of_accepted_publications_that_are_not
 
 
 @on_virtual_time
-async def test_whoever_closes_a_node_hears_of_publications_that_nobody_confirmed() -> None:
+async def test_closing_a_node_raises_for_publications_that_are_not_confirmed() -> None:
     config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
     async with (
         Cluster(2, config=config) as cluster,
@@ -273,7 +273,7 @@ async def test_whoever_closes_a_node_hears_of_publications_that_nobody_confirmed
 
 
 @on_virtual_time
-async def test_what_goes_wrong_inside_is_not_hidden_by_what_is_left_at_the_end() -> None:
+async def test_an_error_of_the_application_is_not_hidden_by_unconfirmed_publications() -> None:
     config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
 
     async def fail(address: str, network: cubecast.Network) -> None:
@@ -288,7 +288,7 @@ async def test_what_goes_wrong_inside_is_not_hidden_by_what_is_left_at_the_end()
 
 
 @on_virtual_time
-async def test_whoever_waits_at_a_node_that_is_killed_hears_of_it() -> None:
+async def test_a_reader_at_a_node_that_is_killed_gets_closed() -> None:
     async with Cluster(2) as cluster, cluster[1].subscribe(TOPIC) as messages:
         reading = asyncio.ensure_future(anext(messages))
         await asyncio.sleep(0)

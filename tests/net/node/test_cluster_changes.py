@@ -158,14 +158,14 @@ async def test_the_successor_tells_who_missed_that_the_first_node_left() -> None
 
 
 @pytest.mark.parametrize("address", ["a..b:7400", "a..b", f"{'a' * 64}.org:1", "a\0b:7400"])
-def test_what_is_no_host_is_no_address(address: str) -> None:
+def test_an_address_with_an_invalid_host_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="not a host"):
         parse_address(address)
     with pytest.raises(ValueError, match="advertise is not a host"):
         NodeConfig(advertise=address)
 
 
-def test_a_newcomer_that_nobody_could_dial_is_refused() -> None:
+def test_a_newcomer_with_an_address_that_cannot_be_dialled_is_refused() -> None:
     packet = encode_view(Enter(Who("newcomer", "a..b:7400", 1), -1))
     with pytest.raises(WireError, match="Enter out of bounds"):
         decode_view(packet)

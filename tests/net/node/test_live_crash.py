@@ -347,7 +347,7 @@ QUICK_NEWS = NodeConfig.preset("local", beacon_every=100_000)
 
 
 @on_virtual_time
-async def test_what_a_node_says_while_it_is_in_no_cluster() -> None:
+async def test_a_node_in_no_cluster_says_so_and_its_calls_wait_until_it_is_back() -> None:
     async with Cluster(3, config=QUICK_NEWS) as cluster:
         node = cluster[2]
         await excluded(cluster, 2)
@@ -375,7 +375,7 @@ async def test_what_a_node_says_while_it_is_in_no_cluster() -> None:
 
 
 @on_virtual_time
-async def test_who_asks_a_node_that_does_not_come_back_is_told() -> None:
+async def test_questions_to_a_node_that_does_not_come_back_fail() -> None:
     async with Cluster(3, config=replace(QUICK_NEWS, join_timeout_s=2.0)) as cluster:
         await excluded(cluster, 2)
         with pytest.raises(CubecastError, match="in no cluster for 2 s"):

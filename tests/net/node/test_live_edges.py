@@ -201,7 +201,7 @@ async def test_a_seed_that_is_no_text_is_refused() -> None:
                 pass
 
 
-def test_what_join_takes_can_be_imported() -> None:
+def test_types_that_join_takes_can_be_imported() -> None:
     types = " ".join(map(str, cubecast.start.__annotations__.values()))
     named = {"LinkFaults", "Network", "NodeConfig", "Node"}
     assert named <= set(re.findall(r"\w+", types))

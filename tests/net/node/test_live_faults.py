@@ -301,7 +301,7 @@ class Detour(TcpNetwork):
 
 
 @live
-async def test_who_hangs_up_during_the_handshake_is_dialled_again() -> None:
+async def test_a_member_that_hangs_up_during_the_handshake_is_dialled_again() -> None:
     """Even if it did not say its slot."""
     Rude.count = 0
     rude = await asyncio.get_running_loop().create_server(Rude, "127.0.0.1", 0)
@@ -429,7 +429,7 @@ async def test_greetings_wait_out_a_cut_in_both_directions() -> None:
 
 
 @live
-async def test_what_waits_out_a_cut_is_bounded_by_the_connection() -> None:
+async def test_packets_that_wait_out_a_cut_are_bounded_by_the_connection() -> None:
     for way in ("out", "in"):
         line, shaper = opened(LinkFaults({1: CUT}))
         greeting = packets(HELLO)[0]
@@ -547,7 +547,7 @@ class Visited(TcpNetwork):
 
 
 @live
-async def test_what_a_fault_holds_back_counts_as_backlog() -> None:
+async def test_packets_that_a_fault_holds_back_count_as_backlog() -> None:
     """Or a node would go on sending to a client whose link is slow or cut."""
     network = Visited()
     async with (

@@ -302,7 +302,7 @@ WRONG: dict[str, tuple[Any, Any, type[Exception], str]] = {
 
 
 @live
-async def test_what_cannot_be_published_is_refused_and_nothing_is_lost() -> None:
+async def test_an_invalid_publication_is_refused_and_nothing_is_lost() -> None:
     async with cluster(2) as nodes, nodes[1].subscribe(TOPIC) as messages:
         for number, (topic, payload, kind, said) in enumerate(WRONG.values()):
             with pytest.raises(kind, match=said) as refused:

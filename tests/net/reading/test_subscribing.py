@@ -38,7 +38,7 @@ LONG_S = 600.0
     ids=lambda value: str(value)[:40],
 )
 @on_virtual_time
-async def test_what_cannot_be_meant_is_refused_by_node_and_client_alike(
+async def test_invalid_arguments_are_refused_by_node_and_client_alike(
     wish: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     async with Cluster(1) as cluster:
@@ -54,7 +54,7 @@ async def test_what_cannot_be_meant_is_refused_by_node_and_client_alike(
 
 
 @on_virtual_time
-async def test_a_subscription_closed_while_it_is_entered_says_so_and_holds_up_nobody() -> None:
+async def test_a_subscription_closed_while_it_is_entered_says_so_and_delays_no_other() -> None:
     async with Cluster(2) as cluster:
         node = cluster[1]
         async with node.subscribe(TOPIC, policy="drop-oldest"):

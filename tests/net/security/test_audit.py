@@ -65,7 +65,7 @@ async def test_a_full_disk_drops_lines_and_counts_them(caplog: pytest.LogCapture
     assert caplog.text.count("No space left on device") == 1
 
 
-def test_a_pipe_that_nobody_reads_blocks_nobody(tmp_path: Path) -> None:
+def test_an_unread_pipe_blocks_no_writer(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

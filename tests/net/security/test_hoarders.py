@@ -272,7 +272,7 @@ async def why_declined(client: RawClient, number: int) -> str:
 
 
 @live
-async def test_what_is_declined_later_is_told_by_flush() -> None:
+async def test_flush_tells_of_a_publication_declined_later() -> None:
     async with (
         cluster(1, client_bytes=1000, clients_bytes=1000) as nodes,
         cubecast.connect(nodes[0].address) as client,

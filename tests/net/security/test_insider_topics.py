@@ -92,7 +92,7 @@ def life_of(node: Node, generation: int = 0) -> Stream:
 @pytest.mark.parametrize("generation", [0, 1, (1 << 24) - 1])
 @pytest.mark.parametrize("published", [0, 3])
 @live
-async def test_an_invented_cut_silences_nobody(
+async def test_an_invented_cut_silences_no_publisher(
     published: int, generation: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "cubecast")
@@ -186,7 +186,7 @@ async def test_a_lie_about_a_retained_value_does_not_hide_the_newest(lie: str) -
 
 @pytest.mark.parametrize("what", ["members", "own", "owed"])
 @live
-async def test_who_answers_for_others_is_excluded(
+async def test_a_member_that_answers_for_nodes_not_below_it_is_excluded(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An answer for nodes that are not below its sender: refused, and then nobody waits for it."""

@@ -87,7 +87,7 @@ async def test_a_subscribe_outlives_a_mute_member(
 
 
 @live
-async def test_explain_names_whom_a_subscribe_waits_for() -> None:
+async def test_explain_names_the_node_a_subscribe_waits_for() -> None:
     async with party(3, 3) as nodes:
         asker = nodes[1]
         entering = asyncio.create_task(asker.subscribe(TOPIC).__aenter__())

@@ -194,7 +194,7 @@ def test_newcomers_are_tested_and_told() -> None:
         assert world.rounds_until_known(crashed | late, square(2 * n)) <= square(2 * n), seed
 
 
-def test_what_a_node_announces_is_told_with_the_next_rounds() -> None:
+def test_news_of_a_node_is_told_with_the_next_rounds() -> None:
     """[B] 5.2: changes of a topic's members travel with the tests, and reach everyone as fast."""
     world = Rounds(everyone(4))
     world.nodes[5].announce(("chat",), world.now)
@@ -260,7 +260,7 @@ def bound(config: DetectorConfig, n: int, most: Time) -> Time:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_who_answers_in_time_is_never_suspected(seed: int) -> None:
+def test_a_node_that_answers_in_time_is_never_suspected(seed: int) -> None:
     """Round trips up to nearly `suspect_min` / steps, drawn anew for each message."""
     most = LAN.suspect_min // LAN.steps // 2 - 1
     world = lan(Weather(seed, 1, most), n=Random(seed).choice([2, 3, 8, 13]))
@@ -269,7 +269,7 @@ def test_who_answers_in_time_is_never_suspected(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_loss_alone_makes_nobody_suspected(seed: int) -> None:
+def test_loss_alone_makes_no_node_suspected(seed: int) -> None:
     world = lan(Weather(seed, 1 * MS, 20 * MS, loss=0.1), n=12)
     run_watching(world, 200 * LAN.test_every)
     assert not any(suspects for _, _, suspects in world.changes)
@@ -312,7 +312,7 @@ def test_slow_answers_are_waited_for() -> None:
     assert not any(suspects for _, _, suspects in world.changes)
 
 
-def test_a_paused_node_is_suspected_objects_and_suspects_nobody() -> None:
+def test_a_paused_node_is_suspected_objects_and_suspects_no_other() -> None:
     world = lan(Weather(1, 1 * MS, 5 * MS))
     world.pause(5, world.now + 2 * LAN.suspect_max)
     world.run(world.now + 2 * LAN.suspect_max)
@@ -398,7 +398,7 @@ def test_frames_prove_life_while_answers_are_stuck() -> None:
     assert all(when <= until + LAN.suspect_max for when, _, _ in world.changes)
 
 
-def test_who_is_heard_but_answers_nobody_is_suspected_in_the_end() -> None:
+def test_a_node_that_is_heard_but_never_answers_is_suspected_in_the_end() -> None:
     weather = Weather(8, 1 * MS, 2 * MS)
     world = lan(weather, n=4)
     weather.cut |= {(node, 3) for node in range(3)}
@@ -495,7 +495,7 @@ def test_a_new_view_begins_with_everyone_correct() -> None:
     one.detector.check_invariants()
 
 
-def test_who_asks_others_about_a_silent_node_tests_it_once_more_itself() -> None:
+def test_a_node_that_asks_others_about_a_silent_node_tests_it_again_itself() -> None:
     one = Alone()
     asked: list[set[NodeId]] = []
     now = 0
@@ -540,7 +540,7 @@ def test_a_slot_that_is_taken_again() -> None:
     assert not world.ignorant(0)
 
 
-def test_who_leaves_is_forgotten_and_who_stays_keeps_its_state() -> None:
+def test_a_node_that_leaves_is_forgotten_and_one_that_stays_keeps_its_state() -> None:
     one = Alone()
     one.detector.on_message(wire.Notice(0, ((3, 7), (2, 1))), 1, 5)
     one.detector.set_members(0b0111, 6)

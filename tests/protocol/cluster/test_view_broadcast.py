@@ -213,7 +213,7 @@ def test_answers_gather_on_the_way_up() -> None:
     assert toys.toys[0].epochs._untold() == 0
 
 
-def test_those_below_a_dead_relay_are_told_directly_and_nobody_is_excluded() -> None:
+def test_nodes_below_a_dead_relay_are_told_directly_and_none_is_excluded() -> None:
     toys = Toys(16)
     crash(toys, 5)
     decide(toys)
@@ -259,7 +259,7 @@ def test_a_slow_relay_answers_with_what_it_has() -> None:
     assert answer[2].there == 0b00110000
 
 
-def test_a_relay_that_leads_now_waits_for_nobody_below_it() -> None:
+def test_a_relay_that_leads_now_does_not_wait_for_nodes_below_it() -> None:
     """Node 0 left and told node 3 itself: node 2 hears no more of node 3 before the next view."""
     toys = Toys(4)
     crash(toys, 1)
@@ -277,7 +277,7 @@ def test_a_relay_that_leads_now_waits_for_nobody_below_it() -> None:
     assert said(toys, Prepare, 2) == [3]
 
 
-def test_who_cannot_read_a_change_asks_for_the_whole_view() -> None:
+def test_a_node_that_cannot_apply_a_change_asks_for_the_whole_view() -> None:
     toys = Toys(3)
     crash(toys, 1)
     decide(toys)
@@ -291,7 +291,7 @@ def test_who_cannot_read_a_change_asks_for_the_whole_view() -> None:
     assert toys.views() == {frozenset({0, 2})}
 
 
-def test_who_is_past_a_view_says_that_it_has_been_there() -> None:
+def test_a_node_past_a_view_confirms_that_it_installed_it() -> None:
     """The leader did not hear node 2's answer, and then died; what it said is still on its way."""
     toys = Toys(4)
     crash(toys, 3)

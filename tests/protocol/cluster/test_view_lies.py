@@ -67,7 +67,7 @@ def test_the_next_honest_step_can_always_be_said() -> None:
         (view_at(8, 2 + MAX_LEAP), view_at(7, 1)),
     ],
 )
-def test_leaps_that_nobody_can_have_made(view: View, since: View | None) -> None:
+def test_impossible_leaps_of_views_are_found(view: View, since: View | None) -> None:
     assert leap(view, since)
 
 
@@ -159,7 +159,7 @@ def answer_prepares(toys: Toys, liar: int, answer: Callable[[Prepare, int], None
             toys.hand_over(0)
 
 
-def test_who_objects_to_every_change_is_left_out() -> None:
+def test_a_member_that_objects_to_every_change_is_left_out() -> None:
     toys = Toys(3)
     epochs = toys.toys[0].epochs
 
@@ -196,7 +196,7 @@ def test_an_objection_that_cannot_be_meant_is_as_good_as_silence() -> None:
     assert epochs.promised.round < 10
 
 
-def test_a_member_that_takes_ballot_after_ballot_holds_up_nobody_for_long() -> None:
+def test_a_member_that_takes_ballot_after_ballot_delays_views_for_a_bounded_time() -> None:
     """It takes the lead and does nothing with it; the others follow it a few times."""
     toys = Toys(3)
     first = toys.toys[0].epochs.view.id
@@ -238,7 +238,7 @@ def said(world: Members, node: int) -> list[tuple[str, Any]]:
     return [(str(one.to), one.message) for one in world.flying if one.source == node]
 
 
-def test_a_larger_view_of_strangers_moves_nobody_and_is_answered() -> None:
+def test_a_larger_view_of_strangers_moves_no_node_and_is_answered() -> None:
     """The answer says that nobody there is known here: who knows the node may come instead."""
     world = Members(3)
     stranger = Who("x", "99", 1)
@@ -303,7 +303,7 @@ def test_a_former_member_is_believed_where_it_was() -> None:
     assert ("excluded",) in world.ports[0].said
 
 
-def test_whoever_knows_none_of_us_is_given_way_to_where_it_was() -> None:
+def test_a_former_member_at_its_address_that_knows_none_of_us_is_given_way_to() -> None:
     """Its view is smaller, but nobody there can believe us."""
     world = Members(3)
     world.down.add(2)
@@ -375,7 +375,7 @@ def place_for(uid: str, view: View) -> Install:
     return Install(view.id.ballot, view.id, View(view.id, members), {}, {})
 
 
-def test_a_newcomer_takes_a_place_from_whom_it_asked() -> None:
+def test_a_newcomer_takes_a_place_only_from_a_node_it_asked() -> None:
     """One whom it does not know gives it one: it asks again where it asked."""
     new = Newcomer()
     new.member.on_wake(0)
@@ -391,7 +391,7 @@ def test_a_newcomer_takes_a_place_from_whom_it_asked() -> None:
 
 
 @pytest.mark.parametrize("view", [view_at(LEAP_LIMIT, 1, 1), view_at(1, ROUND_LIMIT, 1)])
-def test_a_newcomer_takes_no_place_from_which_nobody_could_go_on(view: View) -> None:
+def test_a_newcomer_takes_no_place_in_a_view_without_a_successor(view: View) -> None:
     new = Newcomer()
     assert new.member.hear(place_for("new", view), "n1", 0, "1") is None
     assert new.member.marks["disbelieved"] == 1
@@ -412,7 +412,7 @@ def test_a_stranger_does_not_keep_a_newcomer_from_entering() -> None:
     assert new.member.who.uid == "new.2", "whom it asked is believed"
 
 
-def test_a_node_on_its_way_back_hears_of_views_from_whom_it_knows() -> None:
+def test_a_node_on_its_way_back_hears_of_views_only_from_nodes_it_knows() -> None:
     world = Members(3)
     world.members[0].hear(Beacon("n1", view_at(1, 1, 1, 2)), "n1", world.now, "1")
     assert world.masks()[0] is None

@@ -125,7 +125,7 @@ class Noting:
         return lambda *arguments: True
 
 
-def test_who_wants_to_miss_nothing_more_waits_for_the_jump_that_is_due() -> None:
+def test_a_subscriber_that_becomes_strict_waits_for_the_jump_that_is_due() -> None:
     """Node 0 went on without node 1 just before it heard that node 1 is not lossy any more."""
     port, publisher = Noting(), Stream(0, 0)
     node = CubecastNode(1, port, cluster=0b11, config=Config())
