@@ -137,7 +137,7 @@ TABLE: dict[str, tuple[Use, type[Exception], str]] = {
         ValueError,
         "set advertise as well",
     ),
-    "join, nobody": (
+    "join, no node": (
         lambda n, c: entered(anything.join("")),
         ValueError,
         "begin a cluster with cubecast.start()",

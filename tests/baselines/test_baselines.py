@@ -266,7 +266,7 @@ class Echo:
             world.publish(node, topic, reply_to=(ident,))
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Nobody joins."""
+        """No node joins."""
 
 
 def slow_question(make: Make, root: NodeId | None, slow: Hold) -> Lab:

@@ -41,7 +41,7 @@ def test_a_gap_is_that_of_one_publisher_also_if_it_lasts_still() -> None:
     assert gaps.longest(11.5) == 1.5, "publisher 1 has said nothing"
     gaps.heard(1, 11.6)
     assert gaps.longest(11.6) == pytest.approx(1.6)
-    gaps.heard(7, 20.0)  # nobody of ours
+    gaps.heard(7, 20.0)  # no node of ours
     assert gaps.longest(11.7) == pytest.approx(1.6)
 
 
@@ -104,7 +104,7 @@ def test_the_table_tells_what_an_attack_got(changed: dict[str, Any], got: dict[s
     line = table([row]).splitlines()[1]
     assert all(name in line for name in got)
     assert "500 ms" in line
-    assert "never" in line, "nobody joined"
+    assert "never" in line, "no node joined"
 
 
 # -- the program -----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """``cubecast chaos``: real processes, hurt on purpose.
 
-The faults of the quick tests exclude nobody; `make soak` runs those that do.
+The faults of the quick tests exclude no node; `make soak` runs those that do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cubecast.trace import Header, Record, read_jsonl
 from support.live import live
 
 BENIGN = """
-about = "nobody is excluded"
+about = "no node is excluded"
 unit = "s"
 nodes = 3
 length = 4

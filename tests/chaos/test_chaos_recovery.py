@@ -45,7 +45,7 @@ def talk(
 ) -> list[tuple[int, list[Record]]]:
     """Everyone publishes 20 times a second, all deliver 5 ms later.
 
-    A node is dead while it is `silent`; while there is a `hole` nobody delivers what others say.
+    A node is dead while it is `silent`; during a `hole` no node delivers messages of others.
     """
     traces: dict[int, list[Record]] = {node: [] for node in range(nodes)}
     for step in range(int((END - BEGAN) * 20)):
@@ -105,7 +105,7 @@ def test_a_restart_is_over_when_the_newcomer_hears_and_is_heard() -> None:
     first, second = measured(talk(4, {2: (5, 10)}), marks).costs
     assert first.heard_by_all_s == pytest.approx(0.015)
     assert second.heard_by_all_s == pytest.approx(2.015)
-    # Until it has joined nobody expects anything of it: no dip.
+    # Until it has joined no message is expected of it: no dip.
     assert (first.dip, second.dip) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
@@ -189,7 +189,7 @@ def test_a_life_that_moves_to_another_slot_is_a_new_one_there(tmp_path: Path) ->
 
 
 def test_a_life_that_comes_back_to_its_slot_follows_who_had_it_meanwhile(tmp_path: Path) -> None:
-    """Its second stay hears of what was published by whoever had the slot in between."""
+    """Its second stay delivers what the node in the slot published in between."""
     wanderer = [
         Record("join", us(1), 1, TOPIC),
         Record("join", us(3), 4, TOPIC),

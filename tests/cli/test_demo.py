@@ -290,7 +290,7 @@ def test_no_process_is_left_behind(how: signal.Signals, tmp_path: Path) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Bounded by less than a worker lives if nobody ends it."""
+    """Wait for less time than a worker lives if it is not ended."""
     deadline = time.monotonic() + LIFE_S / 2
     while not condition():
         assert time.monotonic() < deadline

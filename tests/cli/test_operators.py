@@ -114,7 +114,7 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
     return said
 
 
-# -- a log that nobody reads ----------------------------------------------------------------------
+# -- a log that is not read -----------------------------------------------------------------------
 
 
 def test_refused_connections_do_not_freeze_a_node_behind_an_unread_pipe() -> None:
@@ -130,7 +130,7 @@ def test_refused_connections_do_not_freeze_a_node_behind_an_unread_pipe() -> Non
 
 
 def test_a_pipe_that_is_full_from_the_start_stops_no_node() -> None:
-    """Every write blocks; what could not be written is counted when somebody reads again."""
+    """Every write blocks; the lines that could not be written are counted when it is read again."""
     with full_pipe() as (reader, writer), node(**to(writer)) as blocked:
         blocked.annoy(20)
         blocked.answers()
@@ -332,7 +332,7 @@ def test_a_sub_that_is_to_lose_nothing_holds_up_publishers(here: Node) -> None:
         async def publish() -> None:
             work = asyncio.create_task(publish_much(here, "all"))
             _, late = await asyncio.wait([work], timeout=1.0)
-            assert late, "nobody waits for it"
+            assert late, "no publisher waits for it"
             sub.send_signal(signal.SIGCONT)
             await work
 

@@ -90,7 +90,7 @@ def test_same_trace_as_the_reference(batch: int) -> None:
 
 
 def many_topics(world: World, params: Params, rng: Random) -> None:
-    """Eight topics with members of their own; whoever subscribes may publish."""
+    """Eight topics with subscribers of their own; every subscriber may publish."""
     names = [f"topic/{number}" for number in range(8)]
     members = {name: params.draw_members(rng) for name in names}
     for name in names:

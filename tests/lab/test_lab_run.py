@@ -132,7 +132,7 @@ def test_seeds_are_added_until_nothing_is_undecided(mine: Path, tmp_path: Path) 
 
 @pytest.mark.usefixtures("spark")
 def test_a_wish_for_seeds_that_cannot_be_had_ends(mine: Path, tmp_path: Path) -> None:
-    """Whoever always wants more gets as many as the limit, and no endless run."""
+    """A rule that always wants more seeds gets as many as the limit, and the run ends."""
     asked = ask([mine], seeds=1, until_decided=2)
     job = Job(
         asked, tmp_path / "out", "local[2]", {}, more_seeds=lambda experiment, rows, limit: {0: 99}

@@ -1,4 +1,4 @@
-"""Logging that holds nobody up: the queue, the counts, the forms, and what a peer cannot do."""
+"""Logging that blocks no caller: the queue, the counts, the forms, and what a peer cannot do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Troubles of order across topics: managers that are gone, late or double, and what strangers send.
 
-Every call ends: in what it promises, or in an error that says from whom there was no answer.
+Every call ends: in what it promises, or in an error that names the member without an answer.
 """
 
 from __future__ import annotations

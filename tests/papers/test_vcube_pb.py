@@ -131,7 +131,7 @@ def test_a_publisher_need_not_subscribe() -> None:
 def test_a_registration_is_news_with_the_next_round() -> None:
     wire = Wire(4, [0, 1])
     wire.nodes[3].register(T, 3)
-    wire.publish(3)  # before: nobody is known
+    wire.publish(3)  # before: no subscriber is known
     wire.settle()
     assert (wire.links(), wire.delivered[3]) == ([], [(3, 1)])
     wire.ring()
@@ -259,7 +259,7 @@ def test_an_ack_of_a_crashed_node_alone_in_its_cluster_is_not_awaited(kind: type
 
 @pytest.mark.parametrize("kind", [VCubePB, Line3])
 def test_a_newcomer_crashes_before_it_is_announced(kind: type[VCubePB]) -> None:
-    """5.2:3: as printed it is a member for good, and whoever sends to it waits for ever."""
+    """5.2:3: as printed it is a member for good, and its senders wait for ever."""
     wire = Wire(4, [0, 1], kind)
     wire.nodes[2].subscribe(T, 5)
     wire.crash(2)
@@ -294,7 +294,7 @@ def test_a_crash_and_a_leave_of_the_same_node_in_either_order() -> None:
 
 @pytest.mark.parametrize("kind", [VCubePB, Line6])
 def test_several_leave_in_one_round(kind: type[VCubePB]) -> None:
-    """4 has not acknowledged and leaves with 5 and 6: 7 is sent the message, and nobody else.
+    """4 has not acknowledged and leaves with 5 and 6: 7 alone is sent the message.
 
     As printed it goes from one leaver to the next (5.2:6), and they deliver it after they left.
     """

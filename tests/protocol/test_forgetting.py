@@ -250,7 +250,7 @@ def test_a_node_ready_to_forget_a_topic_publishes_next_in_another_stream() -> No
 
 
 def test_a_node_ready_to_forget_a_topic_publishes_next_without_dependencies() -> None:
-    """Whoever forgets the topic before could not wait for what node 0 had read."""
+    """A node that forgets the topic before could not wait for what node 0 had read."""
     world = two_followers()
     core = world.members[0].core
     assert core is not None
@@ -337,7 +337,7 @@ def unasked(one: Flying) -> bool:
 
 
 def test_the_record_of_a_missed_message_is_kept_until_the_node_has_asked() -> None:
-    """Node 0 alone knows of a message to nobody, and has done nothing in the topic since."""
+    """Node 0 alone knows of a message without receivers, and is idle in the topic since."""
     world = Members(3)
     world.members[2].subscribe("n", world.now)
     world.settle()
@@ -347,7 +347,7 @@ def test_the_record_of_a_missed_message_is_kept_until_the_node_has_asked() -> No
     world.settle(lambda one: 2 not in (one.source, one.to), ticks=4)
     assert world.publish(0, "missed", "n")
     world.settle(unasked)
-    assert world.masks() == [0b111] * 3, "node 2 is back, and nobody hears what it asks"
+    assert world.masks() == [0b111] * 3, "node 2 is back, and no node hears what it asks"
     for _ in range(4):
         world.now += ROUND
         world.settle(unasked, ticks=2)
@@ -419,7 +419,7 @@ def test_a_publisher_keeps_the_topic_until_a_subscriber_it_passed_over_asks() ->
 
 
 def test_a_node_that_gave_up_its_join_still_says_when_a_stream_ended() -> None:
-    """Who asks may have forgotten the stream since, and would take a later end for a loss."""
+    """The node that asks may have forgotten the stream, and would take a later end for a loss."""
     world = Members(4, members=0b1001)
     world.publish(3, "last words")
     world.settle()
@@ -498,7 +498,7 @@ def test_a_node_that_missed_the_last_news_as_its_relay_died_asks_and_forgets() -
 
 
 def long_away(world: Members, node: NodeId) -> None:
-    """A node is cut off for longer than anybody remembers it, and goes on by itself."""
+    """A node is cut off for longer than any other remembers it, and goes on by itself."""
 
     def apart(one: Flying) -> bool:
         return node not in (one.source, one.to)

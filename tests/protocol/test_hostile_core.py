@@ -495,7 +495,7 @@ def test_a_wave_to_a_node_we_have_not_heard_of_waits_until_we_have() -> None:
 
 
 def test_a_wave_of_a_view_that_we_have_not_heard_of_waits_until_we_have() -> None:
-    """Somebody may be gone in it, and what we answer would name that one."""
+    """A node may be gone in it, and our answer would name that node."""
     _, node = victim()
     node.on_message(Parcel(0, Wave("new", LIAR, 0, Op.JOIN, 0b1111, epoch=1)), LIAR, 0)
     assert node._links._link(LIAR).expected == 0

@@ -66,7 +66,7 @@ def test_messages_of_a_crashed_node_still_arrive_and_none_reaches_it() -> None:
 class Restless(Flood):
     """Sends first, then delivers, and does all that a process can do before it refuses to publish.
 
-    In a life that has ended nobody may notice.
+    In a life that has ended no node may notice.
     """
 
     def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
@@ -269,7 +269,7 @@ def test_losses_are_named_by_what_each_life_published() -> None:
     assert world.trace is not None
     named = [(one.kind, one.id, one.source, one.seq) for one in world.trace[-4:]]
     assert named[:3] == [("gap", 1, A, 1), ("gap", 2, A, 2), ("gap", 3, A, 0)]
-    assert named[3][1] == "0.1.1", "nobody published that"
+    assert named[3][1] == "0.1.1", "that was not published"
     assert "loss-reports" in {one.property for one in check(world.trace).violations}
 
 

@@ -98,7 +98,7 @@ def view(members: int) -> Record:
 
 
 def test_only_who_comes_back_after_the_subscription_began_need_not_be_asked() -> None:
-    """The wave visits the view it began in; whom it could have asked is not excused."""
+    """The wave visits the view it began in; a node of that view is not excused."""
     hand = Handing(6, 2, T, None, (), True)
     early = [*STORY[:2], view(0b100), view(0b101), STORY[2], view(0b111), *STORY[3:]]
     [found] = judge(early, ValueLog(KEPT, [hand]))

@@ -145,7 +145,7 @@ class Heard(Silence):
 
 
 class Lab:
-    """A directory of results that is run again and again, and the one that nobody damages."""
+    """A directory of results that is run again and again, and an undamaged one."""
 
     def __init__(self, spark: SparkSession, whole: Path, out: Path) -> None:
         self._spark = spark

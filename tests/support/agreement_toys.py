@@ -211,7 +211,7 @@ class Toys:
         ]
 
     def forlorn(self) -> list[NodeId]:
-        """Those who wait for a view, and nobody they count on has gone on without them.
+        """Nodes that wait for a view while no node they count on has gone on without them.
 
         The others would be told that they are excluded (`Beacon`), and return.
         """

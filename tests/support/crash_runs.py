@@ -8,9 +8,9 @@ are there from the start.
 [B] 4, with "correct" for a process that never crashes:
 
 validity   a correct process delivers what it publishes;
-integrity  nobody, crashed or not, delivers a message twice, or one that nobody published;
+integrity  no process, crashed or not, delivers a message twice, or one that was not published;
 agreement  what one correct process delivers, all correct subscribers of the topic deliver;
-order      nobody, crashed or not, delivers a message after one that it precedes.
+order      no process, crashed or not, delivers a message after one that it precedes.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Chain:
             world.publish(node, topic, reply_to=(ident,))
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Nobody joins."""
+        """No node joins."""
 
 
 def crash_run(seed: int, make: MakePB = faithful) -> CrashRun:

@@ -305,7 +305,7 @@ OUTCOMES = {
     "four publications": 73,
     "four in a chain": 1,
 }
-"""How many histories are possible where nobody comes or goes."""
+"""How many histories are possible where no node comes or goes."""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -487,13 +487,13 @@ class PlainPort:
         self.history.append(("left", ""))
 
     def discovered(self, topic: str) -> None:
-        """Nobody follows a pattern in these cases."""
+        """No node follows a pattern in these cases."""
 
     def followed(self, key: object, complete: bool) -> None:
-        """Nobody follows a pattern in these cases."""
+        """No node follows a pattern in these cases."""
 
     def listed(self, ticket: object, topics: object, complete: bool) -> None:
-        """Nobody follows a pattern in these cases."""
+        """No node follows a pattern in these cases."""
 
     def writable(self, topic: str) -> None:
         """Nothing is refused in these cases."""

@@ -356,7 +356,7 @@ async def test_a_delay_lets_an_answer_overtake_and_it_waits() -> None:
 
 @on_virtual_time
 async def test_a_short_partition_stalls_and_heals() -> None:
-    """Nobody is taken for dead in a second."""
+    """No node is taken for dead in a second."""
     async with Cluster(4) as cluster, cluster[3].subscribe(TOPIC) as messages:
         await cluster[0].publish(TOPIC, "before")
         await anext(messages)

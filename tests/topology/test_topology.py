@@ -230,7 +230,7 @@ def test_full_cube_has_the_binomial_tree_of_height_d() -> None:
 
 
 def test_ids_may_be_missing() -> None:
-    """Six ids in a cube of eight, one of them gone: nobody is skipped, no gap is crossed."""
+    """Six ids in a cube of eight, one of them gone: no member is skipped, no gap is crossed."""
     spanning = tree(5, mask_of([0, 1, 2, 3, 5]), dimension_for(6))
     assert dict(spanning.children) == {5: (1,), 1: (0, 3), 0: (), 3: (2,), 2: ()}
     assert spanning.height == 3

@@ -444,7 +444,7 @@ def test_completeness_and_agreement_agree_with_their_definitions(records: list[R
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(["known", "unknown", "of the living", "gap", "gaps"])))
 def test_agreement_lets_a_place_of_a_counted_gap_cover_one_message(deeds: list[str]) -> None:
-    """C delivers nothing; B delivers what A and B publish, and nobody what D does."""
+    """C delivers nothing; B delivers what A and B publish; what D publishes is not delivered."""
     story = drama().join(B).join(C)
     published = 0
     for deed in deeds:

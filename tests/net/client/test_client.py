@@ -314,7 +314,7 @@ async def test_a_slow_client_that_drops_drops_at_the_node_and_is_told(
         for number in range(count):
             receipt = await writer.publish(TOPIC, b"%0*d" % (size, number), receipt=True)
         assert receipt is not None
-        await receipt.stable()  # nobody reads, and yet: dropped counts as consumed
+        await receipt.stable()  # not read, and yet: dropped counts as consumed
         event = await anext(events)
         assert isinstance(event, SlowSubscriber)
         assert (event.topic, event.policy) == (TOPIC, policy)
@@ -495,7 +495,7 @@ async def test_a_broken_connection_says_of_each_publication_what_is_known() -> N
                 await first.stable()
                 second = await client.publish(TOPIC, b"on its way", receipt=True)
                 assert second is not None
-                await asyncio.sleep(0)  # the end of the tick: it is sent, nobody has answered
+                await asyncio.sleep(0)  # the end of the tick: it is sent, not answered
                 cut(client)
                 with pytest.raises(Unknown):
                     await second.stable()
@@ -714,8 +714,8 @@ async def test_a_tree_has_room_for_who_came_between_two_questions(
 
 @live
 async def test_explain_names_the_subscriber_that_holds_a_publisher_up() -> None:
-    """A publisher may be out of credit for a moment only, before all that was taken in is counted,
-    and nobody is behind then; so this waits for the publisher that is held up by a reader."""
+    """A publisher may be out of credit for a moment only, before all that was consumed is counted;
+    no subscriber is behind then.  So this waits until a reader holds the publisher up."""
     async with (
         cluster(2, protocol=small_window()) as nodes,
         connected(nodes) as (writer, reader),

@@ -71,7 +71,7 @@ NAMES = [type(message).__name__ for message in [*FROM_CLIENT, *FROM_NODE]]
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Thousands of warnings are the point; nobody reads them."""
+    """Silence the log: thousands of warnings are expected."""
     log = logging.getLogger("cubecast")
     before = log.level
     log.setLevel(logging.CRITICAL)

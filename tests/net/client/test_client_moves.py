@@ -268,7 +268,7 @@ async def test_a_publication_while_the_node_leaves_is_sent_once_by_another() -> 
         assert received == list(range(400))
 
 
-# -- who waits for whom, on virtual time -----------------------------------------------------------
+# -- waiting for another node, on virtual time -----------------------------------------------------
 #
 # Node 0 publishes, and its children are nodes 1 and 2: what it says reaches each by a link of its
 # own, and one of the links is slow.  The client goes from node 1 to node 2.

@@ -1,4 +1,4 @@
-"""Whom a node dials, how often, and what it does with what waits meanwhile."""
+"""Which peers a node dials, how often, and what becomes of the packets that wait meanwhile."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ class Owner:
 
 
 class Nowhere:
-    """A network in which nobody is; notes when somebody was dialled."""
+    """A network without listeners; notes each dial and its time."""
 
     def __init__(self) -> None:
         self.dialled: list[tuple[float, int]] = []
 
     async def dial(self, factory: Factory, host: str, port: int) -> None:
         self.dialled.append((asyncio.get_running_loop().time(), port))
-        raise ConnectionRefusedError("nobody is there")
+        raise ConnectionRefusedError("no listener")
 
     async def listen(self, factory: Factory, host: str, port: int) -> Server:
         raise NotImplementedError
 
 
 class Silence(Nowhere):
-    """A network that drops what is sent, so that nobody hears that nobody is there."""
+    """A network that drops packets: a dial is neither answered nor refused."""
 
     async def dial(self, factory: Factory, host: str, port: int) -> None:
         self.dialled.append((asyncio.get_running_loop().time(), port))

@@ -1,4 +1,4 @@
-"""Nodes that come and go while connections break: nobody is a member only for some, or for ever."""
+"""Nodes that come and go while connections break: all agree on the members in the end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_newcomer_that_gives_up_does_not_stay() -> None:
 
 @on_virtual_time
 async def test_a_newcomer_that_the_news_does_not_reach_does_not_stay() -> None:
-    """It is a member when it has given up, and nobody tells: the others find out."""
+    """It is a member when it has given up, and does not say so: the others find out."""
     async with Cluster(2) as cluster:
         cluster[0].faults.set(None, replace(cluster[0].faults.rule(2), delay_s=0.8))
         cluster._config = replace(cluster._config, join_timeout_s=1.0)
@@ -175,7 +175,7 @@ def test_a_newcomer_with_an_address_that_cannot_be_dialled_is_refused() -> None:
 async def test_a_member_is_dialled_again_whatever_went_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Dialling fails in a way nobody thought of; the next packet has it tried again."""
+    """Dialling fails with an unexpected error; with the next packet it is tried again."""
     async with Cluster(2) as cluster:
         network = shell_of(cluster[0]).network
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)

@@ -190,7 +190,7 @@ async def test_one_that_was_cut_off_returns_and_says_what_it_missed(slot: int) -
 
 @on_virtual_time
 async def test_a_wrong_suspicion_is_survived() -> None:
-    """Somebody is sure that a node is dead which is well."""
+    """A member is sure that a healthy node is dead."""
     async with talking(4) as (cluster, talk):
         shell_of(cluster[0]).member.suspect(2, shell_of(cluster[0]).now())
         await asyncio.sleep(5)
@@ -243,7 +243,7 @@ async def test_receipts_go_from_life_to_life() -> None:
         apart = cluster[3]
         events = apart.events()
         cluster.partition({3})
-        alone = await publish(apart, b"to nobody but me")
+        alone = await publish(apart, b"to myself alone")
         await alone.stable(20)  # all in its cluster of one have it
         assert sorted(apart.members) == [3]
         cluster.heal()
@@ -303,7 +303,7 @@ async def test_events_tell_a_crash_from_a_leave() -> None:
 @on_virtual_time
 @pytest.mark.parametrize(("a", "b"), [(0, 1), (0, 3), (1, 2)])
 async def test_a_broken_link_is_gone_around(a: int, b: int) -> None:
-    """Two members do not reach each other, and a third one reaches both: nobody is excluded."""
+    """Two members do not reach each other, and a third one reaches both: none is excluded."""
     async with talking(4) as (cluster, talk):
         cluster.cut(a, b)
         await asyncio.sleep(5)

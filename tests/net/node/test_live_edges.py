@@ -133,7 +133,7 @@ async def test_members_hear_of_comings_and_goings() -> None:
 
 @live
 async def test_many_join_and_subscribe_at_once() -> None:
-    """Waves visit newcomers that are known and not yet welcomed; nobody is lost on the way."""
+    """Waves visit newcomers that are known and not yet welcomed; none is skipped."""
 
     async def newcomer(seed: str, stack: AsyncExitStack) -> cubecast.Subscription:
         node = await stack.enter_async_context(cubecast.join(seed))

@@ -172,7 +172,7 @@ async def test_one_node_can_isolate_itself() -> None:
     ):
         nodes[2].faults.set(None, CUT)
         await nodes[0].publish(TOPIC, "is anybody there?")
-        await nodes[2].publish(TOPIC, "nobody is here")
+        await nodes[2].publish(TOPIC, "no node is here")
         heard = asyncio.create_task(take(subscriptions[2], 2))
         assert (await anext(subscriptions[1])).source == 0
         others = asyncio.create_task(take(subscriptions[1], 1))
@@ -286,7 +286,7 @@ class Rude(asyncio.Protocol):
 
 
 class Detour(TcpNetwork):
-    """Leads the first four who dial one of `ports` to somebody else."""
+    """Leads the first four dials of one of `ports` to another port."""
 
     def __init__(self, elsewhere: int) -> None:
         self.ports: set[int] = set()
@@ -333,7 +333,7 @@ class Line:
 
     def __init__(self, slot: int = 1) -> None:
         self.link = slot
-        self.uid = "somebody"
+        self.uid = "another"
         self.shaper: Shaper | None = None
         self.written: list[bytes] = []
         self.read = 0

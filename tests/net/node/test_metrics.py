@@ -1,4 +1,4 @@
-"""``/metrics`` and ``/healthz``: what they say, to whom, and how much their peers can take."""
+"""``/metrics`` and ``/healthz``: what they answer, to which peers, and how much these can take."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Flood:
             self.receipts.append(receipt)
 
     async def held(self) -> cubecast.PublisherBlocked:
-        """Wait until it waits for credit of node 1, where nobody reads."""
+        """Wait until it waits for credit of node 1, which does not read."""
         async for event in self._events:
             if isinstance(event, cubecast.PublisherBlocked) and 1 in event.behind:
                 return event

@@ -96,7 +96,7 @@ async def test_a_callback_that_raises_is_logged_told_and_called_again(
         if message.seq == 1:
             raise RuntimeError("no good")
         if message.seq == 2:
-            raise asyncio.CancelledError  # of something it waited for; nobody cancelled it
+            raise asyncio.CancelledError  # of something it waited for; it was not cancelled itself
 
     async with cluster(2) as nodes, nodes[1].on(TOPIC, handle) as listener:
         events = nodes[1].events()

@@ -297,7 +297,7 @@ async def test_closing_the_last_reader_leaves_its_topics() -> None:
         assert (await nodes[2].topics())["room/1"] == [0]
         await plain.close()
         assert await subscribers(nodes, "room/1") == []
-        await nodes[1].publish("new", "nobody reads this")
+        await nodes[1].publish("new", "this is not read")
         async with nodes[0].subscribe("#") as messages:  # and open it again
             await nodes[1].publish("new", "read")
             await nodes[2].publish("room/2", "read")
@@ -308,7 +308,7 @@ async def test_closing_the_last_reader_leaves_its_topics() -> None:
 
 
 async def subscribers(nodes: list[Node], topic: str) -> list[int]:
-    """Who is subscribed once nobody is leaving any more."""
+    """The subscribers once no node is leaving any more."""
     while any(node.explain(topic)["standing"] == "leaving" for node in nodes):
         await asyncio.sleep(0.001)
     return (await nodes[2].topics())[topic]

@@ -610,7 +610,7 @@ async def test_packets_before_the_welcome_are_bounded() -> None:
     async with impostor() as address:
         node = Shell(NodeConfig(secret=SECRET, join_timeout_s=PATIENCE_S))
         joining = asyncio.create_task(node.start(address))
-        await until(lambda: node.salt)  # from whom it asks: before, it takes nobody in
+        await until(lambda: node.salt)  # of the node it asks: before, it accepts no peer
         client = await Dialler.dial(node.address)
         await client.authenticate(SECRET, "early", 5)
         noise = PREFIX.pack(1 + (1 << 20), 3) + bytes(1 << 20)

@@ -75,7 +75,7 @@ def claiming(stream: Stream, seq: int) -> Lie:
 
 
 async def said_before(node: Node, count: int) -> None:
-    """Publish to nobody, and wait until it is done."""
+    """Publish without subscribers, and wait until it is done."""
     for _ in range(count):
         await node.publish(TOPIC, b"before")
     await until(lambda: not count or node.explain(TOPIC).get("next") == count)
@@ -189,7 +189,7 @@ async def test_a_lie_about_a_retained_value_does_not_hide_the_newest(lie: str) -
 async def test_a_member_that_answers_for_nodes_not_below_it_is_excluded(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An answer for nodes that are not below its sender: refused, and then nobody waits for it."""
+    """An answer for nodes that are not below its sender is refused, and not waited for any more."""
     caplog.set_level(logging.WARNING, "cubecast")
     async with infiltrated() as (nodes, liar):
         reader, writer, _ = nodes

@@ -21,7 +21,7 @@ from support.packets import hostile_bytes
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Thousands of warnings are the point; nobody reads them."""
+    """Silence the log: thousands of warnings are expected."""
     log = logging.getLogger("cubecast")
     before = log.level
     log.setLevel(logging.CRITICAL)

@@ -128,7 +128,7 @@ async def test_a_first_publish_and_a_pattern_outlive_a_mute_member() -> None:
 
 @live
 async def test_the_death_of_a_mute_member_ends_the_wait_sooner() -> None:
-    """Nobody has to wait for the bound: the detector finds a closed connection at once."""
+    """The subscribe does not wait for the bound: the detector finds a closed connection at once."""
     async with party(3, 3) as nodes:
         entering = asyncio.create_task(nodes[0].subscribe(TOPIC).__aenter__())
         await until(lambda: nodes[0].explain(TOPIC).get("unanswered"))

@@ -175,7 +175,7 @@ async def mole_among(folder: Path, rules: str, honest: int) -> AsyncIterator[lis
 
 @live
 async def test_a_publication_without_permission_is_dropped_at_the_first_hop(tmp_path: Path) -> None:
-    """Honest nodes may subscribe and the mole, too, may not publish there: nobody delivers it."""
+    """Honest nodes may subscribe, the mole may not publish there: no node delivers it."""
     rules = '[[rule]]\nwho = "node:"\npublish = ["open"]\nsubscribe = ["#"]\n'
     async with mole_among(tmp_path, rules, 3) as nodes:
         *honest, mole = nodes
@@ -404,7 +404,7 @@ async def test_messages_published_before_a_right_was_withdrawn_arrive(tmp_path: 
 @pytest.mark.usefixtures("_looks_often")
 @live
 async def test_a_node_uses_a_new_right_when_the_others_know_of_it(tmp_path: Path) -> None:
-    """One node has read the new file and the other has not: nobody is deaf or blocked for that."""
+    """One node has read the new file and the other has not: neither is deaf or blocked."""
     late, early = tmp_path / "late", tmp_path / "early"
     old = '[[rule]]\nwho = "node:"\npublish = ["other"]\n'
     new = old + '[[rule]]\nwho = "node:"\npublish = ["topic"]\nsubscribe = ["topic"]\n'
@@ -580,7 +580,7 @@ async def test_new_tokens_count_and_withdrawn_ones_end_their_sessions(tmp_path: 
 async def test_packets_that_go_around_a_broken_link_are_checked_like_the_rest(
     tmp_path: Path,
 ) -> None:
-    """A relay passes such packets on unread, so whoever they are for is the first hop."""
+    """A relay passes such packets on unread, so their receiver is the first hop."""
     rules = '[[rule]]\nwho = "node:"\npublish = ["open"]\nsubscribe = ["#"]\n'
     config = NodeConfig.preset("local", permissions=str(written(tmp_path, rules)))
     async with Cluster(3, config=config) as nodes:

@@ -29,7 +29,7 @@ SECRET, CLIENTS = "open sesame, please", "not for members"
 async def test_a_relay_on_a_dead_nodes_port_connects_its_diallers_to_no_node(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """They mean the dead node, and whoever is reached says that it is another."""
+    """They mean the dead node, and the node they reach says that it is another."""
     caplog.set_level(logging.INFO, "cubecast")
     async with cluster(3, secret=SECRET) as nodes:
         address, slot = nodes[2].address, nodes[2].slot

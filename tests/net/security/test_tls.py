@@ -165,7 +165,7 @@ BAD = {
 
 
 def bad_files(what: str, role: Any, pki: Pki, foreign: Pki, patch: pytest.MonkeyPatch) -> Tls:
-    """Files with a certificate that nobody should accept."""
+    """Files with a certificate that every node should refuse."""
     name = f"bad-{role}"
     if what == "foreign":
         foreign.issue(role, name)

@@ -111,7 +111,7 @@ def test_a_node_gone_again_after_it_caught_up_is_absent_from_then_on() -> None:
 
 
 def test_a_later_view_does_not_undo_the_news_that_a_node_caught_up() -> None:
-    """Who sends it the whole view had not heard."""
+    """The sender of the whole view had not heard."""
     absences = back_in_view_5()
     named = absences.entries
     absences.caught_up("n2.1", 2)
@@ -146,7 +146,7 @@ def beacons(world: Members, to: int) -> list[Flying]:
 
 
 def excluded_for_long(world: Members) -> None:
-    """Node 3 of four is excluded and away until everybody gives it up."""
+    """Node 3 of four is excluded and away until all others give it up."""
     world.down.add(3)
     world.suspect(3)
     world.settle(lambda one: one.to != 3, ticks=20)
@@ -213,7 +213,7 @@ def test_a_node_excluded_alone_is_apart_from_its_last_view_on(asks: bool) -> Non
 
 
 def test_waves_that_all_answered_are_remembered_of_the_last_views_with_the_absent() -> None:
-    """Node 0 asks in view 0, node 1 in views 1 and 2; then nobody waits for the absent any more."""
+    """Node 0 asks in view 0, node 1 in views 1 and 2; then no node waits for the absent."""
     world = Members(5)
 
     def shared() -> list[set[int]]:
@@ -242,7 +242,7 @@ def test_waves_that_all_answered_are_remembered_of_the_last_views_with_the_absen
 
 
 def test_a_node_that_is_back_says_when_it_has_asked_for_all_it_missed() -> None:
-    """Until its JOIN is answered everybody keeps history for it; then nobody does."""
+    """Until its JOIN is answered all members keep history for it; then none does."""
     world = Members(4)
     world.suspect(3, 0, 1, 2)
     world.settle(lambda one: 3 not in (one.source, one.to), ticks=20)
@@ -253,7 +253,7 @@ def test_a_node_that_is_back_says_when_it_has_asked_for_all_it_missed() -> None:
     world.settle(unanswered)
     assert world.masks() == [0b1111] * 4
     assert [member.remembered_from(world.now) for member in world.members] == [1] * 4
-    assert all(member.absent == () for member in world.members), "nobody looks for it"
+    assert all(member.absent == () for member in world.members), "no member looks for it"
     world.settle()
     assert [member.remembered_from(world.now) for member in world.members] == [None] * 4
     world.suspect(2, 0, 1, 3)
@@ -289,7 +289,7 @@ def unasked(one: Flying) -> bool:
 
 
 def test_a_leaver_stays_until_a_node_that_came_back_has_asked_it() -> None:
-    """Nobody but the leaver knows what node 3 missed."""
+    """Only the leaver knows what node 3 missed."""
     world = Members(4)
     node_3_comes_back(world)
     world.members[1].depart(world.now)

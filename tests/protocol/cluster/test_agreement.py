@@ -70,7 +70,7 @@ def test_nodes_that_count_on_each_other_install_the_same_views(happenings: list[
 
 
 def deliver_at_random(toys: Toys, order: list[int]) -> None:
-    """Nothing is lost, nobody is suspected; messages overtake each other."""
+    """Nothing is lost, no node is suspected; messages overtake each other."""
     for number in order:
         if toys.flying:
             toys.hand_over(number % len(toys.flying))
@@ -93,7 +93,7 @@ def test_leaving_does_not_divide_the_others(order: list[int], leavers: list[int]
 
 
 def test_a_leader_that_has_decided_to_leave_does_not_begin_again() -> None:
-    """Whoever heard a second question first would refuse the answer to the first one."""
+    """A node that heard a second question first would refuse the answer to the first one."""
     toys = Toys(3)
     toys.depart(0)
     while not any(isinstance(message, Change) for _, _, message in toys.flying):
@@ -132,7 +132,7 @@ def test_a_leader_that_leaves_waits_no_longer_for_a_newcomer_than_for_a_report()
 def test_followers_of_a_failed_ballot_are_brought_to_the_decided_view() -> None:
     """Node 0 decides.  Node 1 took it for dead, led node 2 elsewhere, and gave up when 0 was back.
 
-    Both refuse what was decided before, as they follow a later ballot, and nobody leads them.
+    Both refuse what was decided before, as they follow a later ballot, and no node leads them.
     """
     toys = Toys(4)
     toys.toys[3].crashed = True
@@ -196,7 +196,7 @@ def test_a_leader_gives_up_for_a_higher_ballot() -> None:
 
 
 def test_a_view_without_us_is_no_view_of_ours() -> None:
-    """Nobody sends such a one to whoever did not ask to leave; it is taken for what it says."""
+    """A view without us comes only to a node that asked to leave; else it is a stranger's view."""
     toys = Toys(3)
     view = toys.toys[0].epochs.view
     rest = View(ViewId(1, Ballot(1, 0)), {slot: view.members[slot] for slot in (0, 1)})
@@ -207,7 +207,7 @@ def test_a_view_without_us_is_no_view_of_ours() -> None:
 
 
 def test_a_report_from_another_branch_is_taken_for_another_view() -> None:
-    """`Member` hears no such report; whoever does is told where its survivor is."""
+    """`Member` hears no such report; a node that does is told where its survivor is."""
     toys = Toys(3)
     toys.suspect(0, 2)
     attempt = toys.toys[0].epochs.attempt

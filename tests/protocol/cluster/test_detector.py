@@ -41,7 +41,7 @@ def most_tests(n: int) -> int:
     return n * dimension_for(n)
 
 
-# -- who tests whom -------------------------------------------------------------------------------
+# -- which node tests which -----------------------------------------------------------------------
 
 
 def test_the_first_round_of_the_papers_example() -> None:
@@ -98,7 +98,7 @@ def crash_and_recover(
 
 
 def test_every_crash_pattern_of_eight_is_known_within_nine_rounds() -> None:
-    """All 255 sets that leave somebody; then all of them come back at once."""
+    """All 255 sets that leave a node; then all of them come back at once."""
     worst = max(crash_and_recover(8, crashed) for crashed in range(255))
     assert worst[0] <= 3 * (3 + 1) // 2, "the bound of the module's theory of operation"
 
@@ -555,7 +555,7 @@ def test_a_node_that_leaves_is_forgotten_and_one_that_stays_keeps_its_state() ->
 
 
 def test_a_node_that_returns_with_nothing_tells_and_hears_all_again() -> None:
-    """Versions begin with the incarnation: nobody takes a new life's first words for old ones."""
+    """Versions begin with the incarnation: a new life's first words are not taken for old ones."""
     first, second = Alone(node=1, incarnation=0), Alone(node=1, incarnation=1)
     for _ in range(5):
         first.detector.announce(("a",), 1)
@@ -672,7 +672,7 @@ class TakesSmaller(Detector):
 
 
 class NeverTakesOver(Detector):
-    """Tests its log2 n neighbours and nobody else."""
+    """Tests its log2 n neighbours and no other node."""
 
     @property
     def targets(self) -> tuple[NodeId, ...]:
@@ -680,7 +680,7 @@ class NeverTakesOver(Detector):
 
 
 class NeverRecovers(Detector):
-    """Whoever was suspected stays so."""
+    """A suspected node stays suspected."""
 
     @property
     def targets(self) -> tuple[NodeId, ...]:
@@ -741,7 +741,7 @@ def broken_link(make: type[Detector]) -> None:
 
 
 def own_pause(make: type[Detector]) -> None:
-    """The whole machine sleeps while an answer is on its way; nobody asks twice here."""
+    """The whole machine sleeps while an answer is on its way; no node asks twice here."""
     world = lan(Weather(1, 1 * MS, 5 * MS), 2, replace(LAN, retries=0, indirect=0), make)
     while not world.nodes[0]._trials:
         world.run(world.now + 1)

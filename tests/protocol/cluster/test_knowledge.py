@@ -144,7 +144,7 @@ def test_no_more_are_asked_than_configured_and_the_peers_testers_first() -> None
     assert len(chosen) == len(set(chosen)) == wanted
     assert not {0, 7} & set(chosen)
     few = Alone(members=0b0111)
-    assert few.detector.relays(2) == [1], "whoever there is"
+    assert few.detector.relays(2) == [1], "all that there are"
 
 
 def test_a_link_to_who_leaves_the_view_is_not_broken_any_more_and_others_stay_so() -> None:

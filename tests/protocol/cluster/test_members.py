@@ -68,7 +68,7 @@ def test_a_topic_unsubscribed_between_two_lives_is_not_joined_again(wanted: bool
 
 
 def test_a_subscriber_that_has_to_jump_when_a_newcomer_comes_joins_again() -> None:
-    """A stream of the dead was not settled; the view that nobody leaves names its end anew."""
+    """A stream of the dead was not settled; the view that no node leaves names its end anew."""
     world = Members(2)
     view, core = world.members[0].view, world.members[0].core
     assert view is not None
@@ -135,7 +135,7 @@ def test_an_effect_whose_cause_is_lost_is_delivered() -> None:
     """Node 1 joins after "cause" of node 3, which node 2 alone has read; then 2 says "effect".
 
     Node 1 reads it: its cut covers the cause.  Both publishers die.  Node 0 has the effect, and
-    nobody has the cause any more: it skips the cause, and reads the effect.
+    no node has the cause any more: it skips the cause, and reads the effect.
     """
     world = Members(4, 0b1101)
     world.publish(3, "cause")
@@ -284,7 +284,7 @@ def assert_node_1_jumps_when_3_is_found_dead(world: Members) -> None:
 def test_a_subscriber_passed_over_by_a_publisher_that_died_jumps() -> None:
     """Node 3 goes on without node 1 and dies before it can say so.
 
-    Its heir feeds those whom it addressed; node 1 hears that all of them have everything.
+    Its heir feeds the nodes it addressed; node 1 hears that all of them have everything.
     """
     world = four_of_whom_3_passes_1_over()
     world.hand_over(both(kind("pub"), link(3, 2)))
@@ -296,7 +296,7 @@ def test_a_subscriber_passed_over_by_a_publisher_that_died_jumps() -> None:
 
 
 def test_a_subscriber_that_lacks_what_all_others_have_of_the_dead_jumps() -> None:
-    """The same, but all others have long forgotten what node 3 said: nobody inherits anything."""
+    """The same, but all others have long forgotten what node 3 said: no node inherits anything."""
     world = four_of_whom_3_passes_1_over()
     world.settle(lambda one: one.to != 1)
     assert not any(world.members[2].load()[:2])
@@ -356,7 +356,7 @@ def test_a_node_that_hears_no_other_pulls_no_other_over() -> None:
 
 def test_messages_that_only_another_view_had_are_skipped_without_a_jump() -> None:
     """Node 0 has all that its views agreed on of node 3's stream, and was told that another view
-    went further; somebody who joined above that says that it counts as read, and nobody has it.
+    went further; a node that joined above that says that it counts as read, and no node has it.
     """
     world = Members(4)
     world.publish(3, "first")
@@ -381,9 +381,9 @@ def test_messages_that_only_another_view_had_are_skipped_without_a_jump() -> Non
 
 
 def test_messages_that_only_the_dead_had_are_skipped_and_no_others() -> None:
-    """Node 2 joined when node 0 had sent "lost" to nobody; then it read what node 0 said next.
+    """Node 2 joined when node 0 had sent "lost" to no node; then it read what node 0 said next.
 
-    Nobody can send "lost" to nodes 1 and 3.  What node 1 published meanwhile they get.
+    No node can send "lost" to nodes 1 and 3.  They get what node 1 published meanwhile.
     """
     world = Members(4, members=0b1011)
     quiet = kind("pub", "probe", "direct")

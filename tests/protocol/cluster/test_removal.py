@@ -1,4 +1,4 @@
-"""Who may cost a member its place: nobody but itself, and the process that is where it was."""
+"""A member loses its place only to itself, and to the process at its address."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def start_again(world: Members, node: int) -> Member:
 
 
 def test_a_process_that_was_restarted_at_once_is_in_after_a_few_round_trips() -> None:
-    """Nobody suspects the life before: the newcomer proves that it is there instead."""
+    """The life before is not suspected: the newcomer proves that it is there instead."""
     world = Members(4)
     member = start_again(world, 1)
     member.on_wake(world.now)

@@ -1,4 +1,4 @@
-"""A view is told as a difference, down the tree; a relay that is slow or dead harms nobody."""
+"""A view is told as a difference, down the tree; a relay that is slow or dead harms no node."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_a_view_reads_the_same_after_a_change_as_from_scratch() -> None:
     [
         {"parent": NEXT},
         {"gone": 1 << 7},
-        {"came": {0: who(0, 1)}},  # in the place of somebody who stays
+        {"came": {0: who(0, 1)}},  # in the place of a member that stays
         {"came": {5: who(0)}},  # a second place for one who stays
         {"check": 1},
-        {"gone": 0b11},  # nobody is left
+        {"gone": 0b11},  # no member is left
     ],
     ids=str,
 )
@@ -110,7 +110,7 @@ def said(toys: Toys, kind: type, source: int) -> list[int]:
 
 
 def decide(toys: Toys) -> None:
-    """Until the leader has decided, and nobody has heard of it."""
+    """Hand over messages until the leader has decided, and no node has heard of it."""
     while not said(toys, Change, 0):
         toys.hand_over(0)
 
@@ -217,7 +217,7 @@ def test_nodes_below_a_dead_relay_are_told_directly_and_none_is_excluded() -> No
     toys = Toys(16)
     crash(toys, 5)
     decide(toys)
-    toys.toys[8].crashed = True  # seven wait for it, and nobody suspects it yet
+    toys.toys[8].crashed = True  # seven wait for it, and no node suspects it yet
     toys.drain()
     waiting = [toy.slot for toy in toys.alive() if toy.epochs.view.epoch == 0]
     assert waiting == [9, 10, 11, 12, 13, 14, 15]

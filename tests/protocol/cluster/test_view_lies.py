@@ -234,12 +234,12 @@ def larger(*known: Who) -> View:
 
 
 def said(world: Members, node: int) -> list[tuple[str, Any]]:
-    """What a node has said, and to whom."""
+    """The messages a node has sent, each with its receiver."""
     return [(str(one.to), one.message) for one in world.flying if one.source == node]
 
 
 def test_a_larger_view_of_strangers_moves_no_node_and_is_answered() -> None:
-    """The answer says that nobody there is known here: who knows the node may come instead."""
+    """The answer says that no node of it is known here: one there that knows us may come."""
     world = Members(3)
     stranger = Who("x", "99", 1)
     for at in ("", "99"):
@@ -284,7 +284,7 @@ def test_a_smaller_view_of_strangers_is_called_here_the_way_it_came() -> None:
     small = View(ViewId(1, Ballot(1, 0)), {0: Who("x", "99", 1)})
     answer = world.members[0].hear(Beacon("x", small), "x", world.now)
     assert answer == Beacon("n0", world.members[0].view)
-    assert not said(world, 0), "nobody is dialled for it"
+    assert not said(world, 0), "no node is dialled for it"
     assert world.members[0].marks["called a stranger here"] == 1
 
 
@@ -304,7 +304,7 @@ def test_a_former_member_is_believed_where_it_was() -> None:
 
 
 def test_a_former_member_at_its_address_that_knows_none_of_us_is_given_way_to() -> None:
-    """Its view is smaller, but nobody there can believe us."""
+    """Its view is smaller, but no node there can believe us."""
     world = Members(3)
     world.down.add(2)
     world.suspect(2)
@@ -376,7 +376,7 @@ def place_for(uid: str, view: View) -> Install:
 
 
 def test_a_newcomer_takes_a_place_only_from_a_node_it_asked() -> None:
-    """One whom it does not know gives it one: it asks again where it asked."""
+    """A node it does not know gives it one: it asks again where it asked."""
     new = Newcomer()
     new.member.on_wake(0)
     assert new.asked() == [1]
@@ -409,7 +409,7 @@ def test_a_stranger_does_not_keep_a_newcomer_from_entering() -> None:
         now += EPOCHS.enter_every
     assert new.member.who.uid == "new.1"
     new.member.hear(Outlived("new.1"), "n1", now, "1")
-    assert new.member.who.uid == "new.2", "whom it asked is believed"
+    assert new.member.who.uid == "new.2", "the node it asked is believed"
 
 
 def test_a_node_on_its_way_back_hears_of_views_only_from_nodes_it_knows() -> None:

@@ -65,7 +65,7 @@ def settle(world: Members, lost: Any, ticks: int) -> None:
 
 
 def accusations(world: Members) -> set[tuple[int, int]]:
-    """(who, by whom), as anybody was told."""
+    """Pairs (accused, accuser) that any node was told of."""
     return {(one[0], one[1]) for port in world.ports for one in port.of("mute")}
 
 
@@ -118,7 +118,7 @@ def test_a_node_that_was_paused_itself_accuses_no_other() -> None:
 
 
 def test_an_invalid_accusation_is_ignored() -> None:
-    """Of oneself, of who is no member, of another view."""
+    """The accuser itself, a node that is no member, another view."""
     world = party(4)
     core = world.members[0].core
     assert core is not None
@@ -369,7 +369,7 @@ def test_a_member_that_accuses_a_member_that_answers_is_excluded_with_it() -> No
     assert world.ports[0].of("mute") == [(*said, False), (*said, True)]
     assert ("view", 1, 0b0011) in world.ports[0].said
     world.settle(ticks=PATIENT // 20)
-    assert world.masks() == [0b1111] * 4  # a first dispute keeps nobody out
+    assert world.masks() == [0b1111] * 4  # a first dispute keeps neither out
     assert world.publish(0, "all again")
     world.settle()
     assert world.ports[2].delivered() == ["all again"]
@@ -418,7 +418,7 @@ def test_an_accuser_that_was_denied_is_not_heard_again_in_that_view() -> None:
 
 
 def test_a_member_mute_to_one_node_is_excluded_with_it_and_blocks_no_wave() -> None:
-    """It answers whoever asks because of that: both go, and all waves are complete."""
+    """It answers the nodes that ask it for that reason: both go, and all waves are complete."""
     world = party(4)
 
     def lost(one: Flying) -> bool:
@@ -486,7 +486,7 @@ def packet(first: int, count: int, route: int = 0) -> bytes:
 def test_a_frame_that_ends_above_the_largest_number_is_refused(
     first: int, count: int, route: int
 ) -> None:
-    """A frame that ends above the largest number: whoever read it could answer no wave any more."""
+    """A subscriber that read it could answer no wave any more."""
     with pytest.raises(WireError):
         FrameDecoder().decode(packet(first, count, route), {topic_id("t"): "t"})
 

@@ -100,7 +100,7 @@ def test_the_bytes_of_values_in_open_answers_are_the_sum_of_what_is_there(
                 place.waves.on_wave(wave(0, number), above, NOTHING._replace(kept=kept), 0)
             case "answer":
                 said = msgspec.structs.replace(answer(0, {}, number=number), kept=kept)
-                with suppress(ProtocolError):  # nobody waits for it
+                with suppress(ProtocolError):  # no wave waits for it
                     place.waves.on_answer(said, below, 0)
             case "forget":
                 place.waves.forget(below, 0)
@@ -127,7 +127,7 @@ def test_a_value_is_left_out_of_an_answer_that_has_no_room(monkeypatch: pytest.M
         assert place.waves.values_bytes == 0
 
 
-# -- whom a wave is believed -----------------------------------------------------------------------
+# -- which sender of a wave is believed ------------------------------------------------------------
 
 
 def test_a_wave_is_believed_from_its_parent_alone() -> None:

@@ -1,4 +1,4 @@
-"""Members that stop for a while: nobody below them starves, and only who wants to misses anything.
+"""Nodes that stop for a while: no node below them starves, only lossy subscribers miss messages.
 
 Simulated: storms in which nodes pause, judged by the checkers, and broken versions of the
 handling that the same storms must catch.
@@ -109,7 +109,7 @@ def test_every_interleaving_of_a_suspension(urgent: set[str]) -> None:
     kinds = {
         entry.note.kind for outcome in exploration.outcomes for past in outcome for entry in past
     }
-    assert "gap" in kinds, "nobody was ever suspended"
+    assert "gap" in kinds, "no subscriber was ever suspended"
 
 
 class Noting:

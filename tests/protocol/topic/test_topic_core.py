@@ -1,4 +1,4 @@
-"""One topic at one node, driven by hand: what it delivers, keeps, and says to whom."""
+"""One topic at one node, driven by hand: what it delivers, keeps, and sends to which peers."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_node_not_told_when_a_stream_ended_says_nothing_of_it() -> None:
 
 
 def test_a_stream_with_an_unknown_end_ended_now() -> None:
-    """All who know are gone; one that comes back may have missed some of it."""
+    """All nodes that know are gone; one that comes back may have missed some of it."""
     _, core = member_3()
     see(core, lambda one: one == core.outgoing.own)
     core.context.view.epoch = 6
@@ -164,7 +164,7 @@ def test_the_end_of_a_forgotten_stream_is_not_told() -> None:
 
 
 def acks(page: Page) -> list[tuple[NodeId, Seq, Seq]]:
-    """To whom, what is here, and what the whole subtree has consumed."""
+    """Each ACK sent: its receiver, what is here, and what the whole subtree has consumed."""
     return [(peer, one.have, one.covered) for peer, one in page.sent if isinstance(one, Ack)]
 
 
@@ -309,7 +309,7 @@ def claims(core: TopicCore) -> list[tuple[Seq, Seq]]:
 
 
 def test_a_relay_claims_nothing_below_a_route_that_began_above_the_end() -> None:
-    """Else the next view would end the stream where nobody has it, and the others jump."""
+    """Else the next view would end the stream where no node has it, and the others jump."""
     page, core = member_3()
     core.delivery.stop(0)
     take(core, later_frame(4, start=4))
@@ -415,7 +415,7 @@ def test_streams_no_node_can_ask_for_are_forgotten_and_others_are_not() -> None:
 
 
 def stable_news(page: Page) -> list[tuple[NodeId, int]]:
-    """Who is told what is stable, and to whom it passes that on."""
+    """The peers told what is stable, each with the nodes it passes that on to."""
     carried = [(peer, one.message) for peer, one in page.sent if isinstance(one, Parcel)]
     return [(peer, one.members) for peer, one in carried if isinstance(one, Stable)]
 
