@@ -242,7 +242,7 @@ def test_lemma_3_1_needs_links_in_order() -> None:
 
 @pytest.mark.parametrize("notified", [True, False], ids=["notified", "not notified"])
 def test_lemma_3_2_an_event_and_an_answer_to_it(notified: bool) -> None:
-    """Who publishes without having been notified may be given the lower number."""
+    """A publisher that was not notified may be given the lower number."""
     there = world("ab", i="ab", j="ab")
     there.publish("i", "b", "e")
     if notified:

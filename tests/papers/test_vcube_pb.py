@@ -1,6 +1,6 @@
 """VCube-PB as published ([B] Algorithms 5.1-5.3), told in small stories.
 
-`Wire` lets a test decide which message arrives next, and who is told of a crash when.
+`Wire` lets a test decide which message arrives next, and when each node is told of a crash.
 """
 
 from __future__ import annotations

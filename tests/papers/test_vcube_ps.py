@@ -157,7 +157,7 @@ def test_sub_reaches_everyone_and_its_acks_bring_the_membership() -> None:
     assert sorted(wire.nodes[3].view(T)) == [1, 3, 5, 6]
     for member in (1, 5, 6):
         assert wire.nodes[member].view(T)[3] == ("sub", 0)
-    assert wire.nodes[0].view(T) == {}  # line 62: who is not subscribed learns nothing
+    assert wire.nodes[0].view(T) == {}  # line 62: a node not subscribed learns nothing
     wire.publish(3)
     wire.settle()
     assert [node for node in range(8) if wire.delivered[node]] == [1, 3, 5, 6]

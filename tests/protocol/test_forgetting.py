@@ -39,7 +39,7 @@ def request(world: Members, asker: NodeId, replier: NodeId, topic: str) -> None:
     world.settle(ticks=2)
     world.publish(replier, "hello", topic)
     world.settle(ticks=2)
-    world.publish(replier, "hello", topic)  # the first one only asked who is there
+    world.publish(replier, "hello", topic)  # the first one only asked for subscribers
     world.settle(ticks=4)
     world.members[asker].unsubscribe(topic, world.now)
     world.settle(ticks=4)
@@ -494,7 +494,7 @@ def test_a_node_that_missed_the_last_news_as_its_relay_died_asks_and_forgets() -
     assert not core.incoming.inquiries
 
 
-# -- who comes back too late -----------------------------------------------------------------------
+# -- a node that comes back too late ---------------------------------------------------------------
 
 
 def long_away(world: Members, node: NodeId) -> None:

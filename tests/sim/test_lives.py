@@ -1,4 +1,4 @@
-"""A world in which processes crash and restart: who still gets what, and what the trace says."""
+"""Processes that crash and restart: which messages still arrive, and what the trace says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in scenarios: who publishes what and when, and which parameters they take."""
+"""The built-in scenarios: which node publishes what and when, and which parameters they take."""
 
 from __future__ import annotations
 

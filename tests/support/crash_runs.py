@@ -1,7 +1,7 @@
 """Random runs of VCube-PB under its own assumptions ([B] 3), and its own properties ([B] 4).
 
-The seed draws everything: who subscribes, who publishes from outside, when, who answers what, who
-crashes, when or after how many copies of a broadcast, and how soon each of the others is told.
+The seed draws everything: the subscribers, publishers from outside, times, answers, the nodes that
+crash, when or after how many copies of a broadcast, and how soon each of the others is told.
 Links reorder but lose nothing, crashes are for good, and detection is perfect.  The subscribers
 are there from the start.
 

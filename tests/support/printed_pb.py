@@ -188,7 +188,7 @@ class Line3(VCubePB):
 
 
 class Line6(VCubePB):
-    """5.2:5-6: those who leave are taken out one by one.  Its story is there, too."""
+    """5.2:5-6: leavers are taken out one by one.  Its story is there, too."""
 
     def _take_leave(self, state: TopicState, left: int) -> None:
         for node in members_of(left):

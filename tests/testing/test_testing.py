@@ -391,7 +391,7 @@ async def test_a_settle_that_fails_names_the_topic_the_node_and_the_full_subscri
         assert "a subscription to 'chat/room1' at node 1 (the application, policy block)" in told
         assert told.endswith("bytes unread, limit 1000")
         await take(messages, 5)
-        reading = asyncio.create_task(take(messages, 1))  # as a reader does who comes for more
+        reading = asyncio.create_task(take(messages, 1))  # as a reader that comes for more
         await cluster.settle()
         reading.cancel()
 
@@ -432,7 +432,7 @@ async def test_a_gap_is_right_where_it_was_asked_for_and_nowhere_else() -> None:
             for number in range(100):
                 await cluster[0].publish(TOPIC, bytes(1000))
                 await anext(strict)
-                if number == 0:  # the publisher knows by now who is subscribed
+                if number == 0:  # the publisher knows the subscribers by now
                     cluster.cut(0, 1)
             cluster.heal()
             while not isinstance(event := await anext(events), Gap):

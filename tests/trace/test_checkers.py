@@ -235,7 +235,7 @@ def test_a_hole_in_a_subscription_that_ended() -> None:
 
 
 def test_a_hole_behind_something_never_delivered() -> None:
-    """m0 -> m1 -> m2: who delivers m2 and leaves has two holes, one of them by way of the other."""
+    """m0 -> m1 -> m2: a leaver that delivered m2 has two holes, one of them by way of the other."""
     story = Story(joined=[A, B, C, D]).publish(A, "m0").deliver("m0", A, B, C).publish(B, "m1")
     story.deliver("m1", A, B, C).publish(C, "m2").deliver("m2", A, B, C, D).leave(D)
     assert story.broken() == [("completeness", D, "m0"), ("completeness", D, "m1")]

@@ -120,7 +120,7 @@ def test_a_node_back_in_another_life_misses_messages_before_it_joined_again() ->
 
 
 def test_a_join_in_the_same_life_excuses_nothing() -> None:
-    """Who jumps joins again; that it does so is no reason."""
+    """A node that jumps joins again; that is no reason."""
     told(begin().publish(A, "m").join(B).gap(B, id="m"), "all the time")
 
 
@@ -220,7 +220,7 @@ def test_a_lossy_subscriber_may_discard_a_stable_message() -> None:
     told(later.discard(B, id="m"), "everyone had taken in")
 
 
-# who leaves for good
+# leaving for good
 
 
 def silent(story: Views) -> list[str]:
@@ -250,7 +250,7 @@ def test_needless_losses_are_counted() -> None:
 
 
 def test_views_without_lives_tell_only_whether_a_node_was_left_out() -> None:
-    """Who comes back in another life cannot be told from who stayed."""
+    """A node back in another life cannot be told from one that stayed."""
     story = Views(joined=(A, B)).view(1, 0b11, A, B).publish(A, "m").gap(B, id="m")
     told(story, "nobody crashed or was excluded")
     assert story.view(2, 0b01, A).view(3, 0b11, A, B).reasons() == []

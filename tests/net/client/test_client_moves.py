@@ -360,7 +360,7 @@ async def publishing_at_a_node_that_leaves() -> list[bytes]:
         nodes.connect(1, 2, patience_s=PATIENCE_S) as client,
     ):
         await client.publish(TOPIC, "first")
-        await nodes[2].publish(TOPIC, "too")  # so that it knows who reads
+        await nodes[2].publish(TOPIC, "too")  # so that it knows the subscribers
         assert len(await read_all(reader, 2)) == 2
         await nodes.settle()
         nodes.delay(1, 0, SLOW_S, one_way=True)

@@ -431,7 +431,7 @@ async def test_a_client_with_a_wrong_proof_is_refused(caplog: pytest.LogCaptureF
 
 @live
 async def test_our_own_proof_reflected_proves_nothing() -> None:
-    """Who makes a node dial it cannot use that node's answers to get into it."""
+    """A peer that makes a node dial it cannot use that node's answers to get into the node."""
     async with cluster(1, secret="open sesame, please") as nodes, raw(nodes[0]) as client:
         handshake = Handshake(DiallerParty(Keys("open sesame, please"), nodes[0].uid), dialled=True)
         client.write(handshake.begin())

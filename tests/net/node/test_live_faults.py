@@ -226,7 +226,7 @@ async def test_a_subscribe_waits_out_a_cut() -> None:
 
 @live
 async def test_a_join_waits_out_a_cut_between_members() -> None:
-    """Everyone who stays takes part in a change; who cannot is waited for a while."""
+    """Every member that stays takes part in a change; one that cannot is waited for a while."""
     async with cluster(3) as nodes:
         cut_between(nodes[0], nodes[1])
         newcomer = Shell(NodeConfig()).node

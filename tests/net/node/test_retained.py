@@ -1,4 +1,4 @@
-"""Retained values: who subscribes later is handed the newest first, the same one everywhere."""
+"""Retained values: a later subscriber is handed the newest first, the same one everywhere."""
 
 from __future__ import annotations
 

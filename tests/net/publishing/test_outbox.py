@@ -1,4 +1,4 @@
-"""The publications of one topic on their way to the core: who waits for credit, and who is told."""
+"""The publications of one topic on their way to the core: waits for credit, and reports of them."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ async def test_without_a_file_a_refused_connection_is_not_logged_a_second_time(
 ) -> None:
     book = Audit("", lambda: "0 at here")
     with caplog.at_level("INFO", logger="cubecast"):
-        book.refused("10.0.0.1:5", "the secret is not the same")  # who refuses it logs it
+        book.refused("10.0.0.1:5", "the secret is not the same")  # the code that refuses it logs it
         book.denied("client:alice", "publish", "a", "no rule allows it")
         book.close()
     assert [json.loads(line)["what"] for line in caplog.messages] == ["publish"]

@@ -1,4 +1,4 @@
-"""The handshake by itself: who gets through, and what others learn."""
+"""The handshake by itself: which peers get through, and what others learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOME, ABROAD = salt_of("home"), salt_of("abroad")
 
 @dataclass
 class Side:
-    """Who shakes hands."""
+    """One side of a handshake."""
 
     uid: str
     keys: Keys = field(default_factory=lambda: Keys(SECRET))

@@ -507,7 +507,7 @@ async def test_subscribing_and_unsubscribing_in_a_loop_leaves_nothing() -> None:
 
 @live
 async def test_parts_of_strangers_push_out_no_part_of_a_member() -> None:
-    """Who knows the secret and is no member may begin as many large packets as it likes."""
+    """A key holder that is no member may begin as many large packets as it likes."""
     packet = PREFIX.pack(1 + 60 * MIB, VIEW) + bytes(60 * MIB)
     begun = list(cut(packet, 0))[:-1]
     async with cluster(2) as nodes, AsyncExitStack() as stack:

@@ -264,7 +264,7 @@ async def test_a_false_member_does_not_hold_up_publishers(dies: bool) -> None:
 async def test_a_stream_that_ends_above_all_numbers_is_not_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Who read it could not name it to others: its answers to waves would be refused."""
+    """A reader could not name it to others: its answers to waves would be refused."""
     caplog.set_level(logging.WARNING, "cubecast")
     async with infiltrated() as (nodes, liar):
         reader, _, late = nodes

@@ -1,4 +1,4 @@
-"""What packets about views do to live nodes: those of a member that lies, and of who is none.
+"""What packets about views do to live nodes: those of a member that lies, and of a key holder.
 
 Each attack once put a cluster out of action, or nodes out of it.  Those that need many steps or
 much time are in `tests/protocol/cluster/test_view_lies.py`.
@@ -197,7 +197,7 @@ async def test_a_member_that_tells_of_a_view_without_others_takes_them_out_for_a
         await all_talk(nodes)
 
 
-# -- who is no member ------------------------------------------------------------------------------
+# -- a key holder that is no member ----------------------------------------------------------------
 
 
 @live

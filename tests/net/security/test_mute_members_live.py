@@ -140,7 +140,7 @@ async def test_the_death_of_a_mute_member_ends_the_wait_sooner() -> None:
 
 @live
 async def test_a_member_that_is_slow_to_read_is_not_mute() -> None:
-    """Who does not consume holds up publishers, not waves: it stays a member."""
+    """A subscriber that does not consume holds up publishers, not waves: it stays a member."""
     async with party(3, 3) as nodes:
         shell_of(nodes[3]).silent = False  # type: ignore[attr-defined]
         events = nodes[0].events()

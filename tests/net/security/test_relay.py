@@ -119,7 +119,7 @@ async def test_a_clients_handshake_relayed_makes_no_member() -> None:
 
 @live
 async def test_a_client_connection_is_never_a_members() -> None:
-    """Who attached, or is about to, may hold the very secret of members: it is a client."""
+    """A peer that attached, or is about to, is a client, even with the secret of members."""
     async with cluster(2, secret=SECRET) as nodes:
         for first in (encode_greeting(AttachRequest()), b""):
             async with raw(nodes[0]) as client:

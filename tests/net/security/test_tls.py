@@ -1,4 +1,4 @@
-"""Mutual TLS on real sockets: who is let in, who is not, and what both sides are told."""
+"""Mutual TLS on real sockets: which peers are let in, which not, and what both sides are told."""
 
 from __future__ import annotations
 

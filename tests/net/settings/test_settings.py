@@ -1,4 +1,4 @@
-"""Configuration: presets, files, environment, flags, who wins, and what is refused how."""
+"""Configuration: presets, files, environment, flags, which one wins, and what is refused how."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_command_explains_bounds_and_delays() -> None:
     assert "RTT / 10, at least 1 ms" in row
 
 
-# -- who wins -------------------------------------------------------------------------------------
+# -- which one wins -------------------------------------------------------------------------------
 
 
 def test_flags_beat_environment_beats_file_beats_preset_beats_default(write: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who waits for a place in the next view: a bounded number, one for each address."""
+"""Newcomers that wait for a place in the next view: a bounded number, one for each address."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def test_one_crash_is_known_to_all_in_the_stated_time() -> None:
 
 
 def test_slow_answers_are_waited_for() -> None:
-    """Round trips rise to four times `suspect_min`; who is slow for long is waited for."""
+    """Round trips rise to four times `suspect_min`; a node that is slow for long is waited for."""
     weather = Weather(3, 1 * MS, 5 * MS)
     world = lan(weather)
     for step in range(1, 41):

@@ -184,7 +184,7 @@ def test_a_pattern_is_followed_again_and_what_came_up_meanwhile_is_a_gap() -> No
     world.settle(away(2))
     world.lose()
     assert world.masks() == [0b011, 0b011, 0b111]
-    for _ in range(2):  # the first is refused: it has to ask who is there
+    for _ in range(2):  # the first is refused: it has to ask for subscribers
         world.publish(0, "two", "x/b")
         world.settle(away(2), ticks=5)
     world.lose()

@@ -80,7 +80,7 @@ def test_a_view_reads_the_same_after_a_change_as_from_scratch() -> None:
         {"parent": NEXT},
         {"gone": 1 << 7},
         {"came": {0: who(0, 1)}},  # in the place of a member that stays
-        {"came": {5: who(0)}},  # a second place for one who stays
+        {"came": {5: who(0)}},  # a second place for a member that stays
         {"check": 1},
         {"gone": 0b11},  # no member is left
     ],
@@ -159,7 +159,7 @@ class Post:
             (self.tellings.get(to) or self.telling(to)).answer(str(sender))
 
     def run(self) -> None:
-        """Until everything was said; who has something to say again says it in time."""
+        """Run until everything was said; nodes send again what is due."""
         while self.flying or any(one.due is not None for one in self.tellings.values()):
             self.now += 1
             while self.flying and self.flying[0][0] <= self.now:
@@ -248,7 +248,7 @@ def test_a_slow_relay_answers_with_what_it_has() -> None:
     crash(toys, 1)
     decide(toys)
     toys.flying = [one for one in toys.flying if one[1] == 4]
-    toys.hand_over(0)  # node 4 tells 5 and 6, who tells 7
+    toys.hand_over(0)  # node 4 tells 5 and 6, and 6 tells 7
     toys.flying = [one for one in toys.flying if one[1] == 5]
     toys.hand_over(0)
     toys.hand_over(0)  # 5 is there; what 6 was told is lost

@@ -123,7 +123,7 @@ def test_a_view_that_cannot_be_the_next_is_refused_however_it_is_told(
 
 
 def test_a_view_that_cannot_be_told_is_not_gone_over_to() -> None:
-    """Who waits for a place may be why; without it the next attempt succeeds."""
+    """A waiting newcomer may be the reason; without it the next attempt succeeds."""
     toys = Toys(3)
     leader = toys.toys[0]
     large = Who("large", "9", 1)

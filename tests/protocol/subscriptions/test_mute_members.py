@@ -1,4 +1,4 @@
-"""Who is accused for a wave that waits, by hand; and numbers of a liar that must not stay."""
+"""Which member is accused for a wave that waits; and numbers of a liar that must not stay."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def lie(world: Members, node: int, ticks: int = 40, **changes: Any) -> None:
 
 def test_a_claim_that_its_publisher_denies_is_ignored_and_told() -> None:
     world = party(4)
-    assert not world.publish(1, "first", ROOM)  # it asks who subscribes
+    assert not world.publish(1, "first", ROOM)  # it asks for subscribers
     world.settle(ticks=5)
     assert world.publish(1, "first", ROOM)
     stream = Stream(1, 0)

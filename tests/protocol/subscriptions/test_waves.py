@@ -1,4 +1,4 @@
-"""Waves at one node: who is believed, what is merged, and when an answer is complete."""
+"""Waves at one node: which sender is believed, what is merged, and when an answer is complete."""
 
 from __future__ import annotations
 

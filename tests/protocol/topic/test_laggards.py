@@ -43,7 +43,7 @@ def test_the_runs_contain_what_they_are_meant_to() -> None:
     assert sum(len(outcome.params.pauses) for outcome in outcomes) > 60
 
 
-# -- who is a leaf, who is suspended -------------------------------------------------------------
+# -- leaves, and suspended subscribers -----------------------------------------------------------
 
 
 def test_a_slow_member_becomes_a_leaf_and_returns() -> None:

@@ -49,7 +49,7 @@ class Survivor:
 
 @dataclass
 class History:
-    """All that was published, who survived, and what everyone is known to have."""
+    """All that was published, the survivors, and what each node is known to have."""
 
     frames: list[Sent]
     survivors: dict[NodeId, Survivor]

@@ -58,7 +58,7 @@ def member_3() -> tuple[Page, TopicCore]:
 
 
 def parent_of_3(source: NodeId) -> NodeId:
-    """Who passes the frames of `source` on to node 3."""
+    """The node that passes the frames of `source` on to node 3."""
     return {0: 2, 1: 1, 2: 2}[source]
 
 
