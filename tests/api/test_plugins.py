@@ -146,7 +146,7 @@ def test_a_module_beside_the_file(
         ("nope", "unknown 'nope'; there are: single-publisher, .*, universe"),
     ],
 )
-def test_what_cannot_be_had_is_said_in_one_line(
+def test_a_plugin_that_cannot_be_loaded_is_refused_in_one_line(
     package: Callable[..., None], tmp_path: Path, name: str, said: str
 ) -> None:
     (tmp_path / "there.py").write_text(WORKLOAD, encoding="utf-8")

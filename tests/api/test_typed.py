@@ -118,7 +118,7 @@ async def test_values_travel_between_nodes_and_clients() -> None:
 
 
 @live
-async def test_what_cannot_be_decoded_keeps_its_bytes_and_reading_goes_on() -> None:
+async def test_a_payload_that_cannot_be_decoded_keeps_its_bytes_and_reading_goes_on() -> None:
     async with cluster(1) as (node,), node.subscribe(TOPIC, codec=codecs.json(Reading)) as messages:
         await node.publish(TOPIC, b'{"sensor":"hall","celsius":"warm"}')
         await node.publish(TOPIC, codecs.json().encode({"sensor": "hall", "celsius": 1.0}))
@@ -166,7 +166,7 @@ def test_an_id_names_topic_slot_life_and_number() -> None:
     assert [one.id for one in cut(frame(b"x", b"y"))] == ["chat#3.abc.7", "chat#3.abc.8"]
 
 
-def test_what_is_printed_of_a_message_tells_which_and_when() -> None:
+def test_the_repr_of_a_message_shows_its_id_and_time() -> None:
     (message,) = cut(frame(b"x" * 100, time=1_700_000_000_123_000))
     assert repr(message) == (
         f"Message('chat#3.abc.7', {b'x' * 60!r}... (100 bytes), "

@@ -137,7 +137,7 @@ TABLE: dict[str, tuple[Use, type[Exception], str]] = {
         ValueError,
         "set advertise as well",
     ),
-    "join, nobody": (
+    "join, no node": (
         lambda n, c: entered(anything.join("")),
         ValueError,
         "begin a cluster with cubecast.start()",
@@ -481,7 +481,7 @@ async def test_a_port_where_no_node_is_does_not_speak_cubecast(server: Any, advi
 
 
 @live
-async def test_what_holds_bytes_is_a_payload_and_is_copied() -> None:
+async def test_any_buffer_of_bytes_is_a_payload_and_is_copied() -> None:
     async with (
         cluster(1) as (node,),
         cubecast.connect(node.address) as client,

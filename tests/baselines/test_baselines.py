@@ -225,7 +225,7 @@ def test_operations_that_overtake_each_other_end_with_the_later_one() -> None:
     assert [peer for _, peer in lab.links("pub")] == [1]
 
 
-def test_what_comes_before_the_answer_of_the_root_waits_for_it() -> None:
+def test_a_publication_before_the_answer_of_the_root_waits_for_it() -> None:
     """The answer to node 3's join is slow: the publication that overtakes it is kept."""
     network = SendingQueue(100, faults=Faults(Random(0), holds=(Hold(0, 3, 500, "ack"),)))
     lab = Lab(4, rooted(SingleRoot, 4, 0), network, root=0)
@@ -266,7 +266,7 @@ class Echo:
             world.publish(node, topic, reply_to=(ident,))
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Nobody joins."""
+        """No node joins."""
 
 
 def slow_question(make: Make, root: NodeId | None, slow: Hold) -> Lab:
@@ -418,7 +418,7 @@ def test_only_subscribers_publish_best_effort() -> None:
 
 
 @pytest.mark.parametrize("make", [plain(BestEffort, 1), rooted(SingleRoot, 1, 0)])
-def test_a_lone_node_needs_nobody(make: Make) -> None:
+def test_a_lone_node_subscribes_publishes_and_leaves(make: Make) -> None:
     lab = Lab(1, make)
     lab.at(0, 0, "subscribe")
     lab.at(1, 0, "publish")

@@ -41,7 +41,7 @@ def test_a_gap_is_that_of_one_publisher_also_if_it_lasts_still() -> None:
     assert gaps.longest(11.5) == 1.5, "publisher 1 has said nothing"
     gaps.heard(1, 11.6)
     assert gaps.longest(11.6) == pytest.approx(1.6)
-    gaps.heard(7, 20.0)  # nobody of ours
+    gaps.heard(7, 20.0)  # no node of ours
     assert gaps.longest(11.7) == pytest.approx(1.6)
 
 
@@ -92,7 +92,7 @@ def report(**changed: Any) -> dict[str, Any]:
         ({"cluster": "another"}, {"clusters too many": 1}),
     ],
 )
-def test_what_an_attack_gets_is_told(changed: dict[str, Any], got: dict[str, int]) -> None:
+def test_the_table_tells_what_an_attack_got(changed: dict[str, Any], got: dict[str, int]) -> None:
     from attacks.scene import Scene
     from attacks.table import table
     from attacks.trial import _row
@@ -104,7 +104,7 @@ def test_what_an_attack_gets_is_told(changed: dict[str, Any], got: dict[str, int
     line = table([row]).splitlines()[1]
     assert all(name in line for name in got)
     assert "500 ms" in line
-    assert "never" in line, "nobody joined"
+    assert "never" in line, "no node joined"
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_three_attacks_get_nothing_and_are_told(tmp_path: Path) -> None:
     ("arguments", "said"),
     [(("--only", "epoch,ghosts"), "--only has ghosts"), (("--patience", "0"), "must be positive")],
 )
-def test_what_cannot_be_run_is_refused_in_a_line(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_arguments_are_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
     assert said in done.stderr.splitlines()[-1]

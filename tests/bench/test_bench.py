@@ -253,7 +253,7 @@ def test_memory_is_told_for_start_half_and_end() -> None:
 
 
 def test_a_process_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "_free_ports", lambda count: (1,) * count)  # nobody may bind it
+    monkeypatch.setattr(harness, "_free_ports", lambda count: (1,) * count)  # it cannot be bound
     with pytest.raises(ChildError, match="process"):
         measure("cubecast", BenchPlan("fanout", processes=2, seconds=0.1))
 
@@ -340,7 +340,7 @@ def test_the_table_names_every_system(measured: list[tuple[str, BenchPlan]]) -> 
         (("fanout", "--size", "100,19"), "at least 20 bytes"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_one_line(
+def test_a_plan_that_cannot_be_measured_is_refused_in_one_line(
     measured: list[tuple[str, BenchPlan]], args: tuple[str, ...], said: str
 ) -> None:
     result = run(*args)

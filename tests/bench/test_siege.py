@@ -92,7 +92,7 @@ def stand_still(sample: dict[str, Any], over: float) -> None:
         (stand_still, "deliveries per s"),
     ],
 )
-def test_what_is_not_flat_is_refused(
+def test_an_hour_that_is_not_flat_is_refused(
     change: Callable[[dict[str, Any], float], None], name: str
 ) -> None:
     assert failed(samples(change)) == [name]
@@ -146,7 +146,7 @@ def test_an_answer_before_its_question_is_an_inversion() -> None:
     assert witness(answer, later).missing[talk] == 1
 
 
-def test_what_is_missing_is_told_or_it_is_a_silent_loss() -> None:
+def test_a_missing_message_that_is_not_told_is_a_silent_loss() -> None:
     from siege.witness import untold
 
     steady = "siege/steady"
@@ -223,7 +223,7 @@ def test_a_file_of_samples_is_judged_again(
         (("--judge", __file__), "line 1: no sample of a siege"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_a_line(
+def test_wrong_arguments_are_refused_in_one_line(
     args: tuple[str, ...],
     said: str,
     monkeypatch: pytest.MonkeyPatch,

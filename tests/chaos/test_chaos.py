@@ -239,7 +239,7 @@ def test_shrinking_stops_when_it_has_run_often_enough() -> None:
     assert shrink(verdict, people(Flood), max_runs=3).runs == 3
 
 
-def test_what_does_not_fail_cannot_be_cut_down() -> None:
+def test_a_schedule_that_does_not_fail_cannot_be_shrunk() -> None:
     verdict = run_schedule(quiet(), people(Flood))
     with pytest.raises(ValueError, match="does not fail"):
         shrink(verdict, people(Flood))

@@ -1,6 +1,6 @@
 """``cubecast chaos``: real processes, hurt on purpose.
 
-The faults of the quick tests exclude nobody; `make soak` runs those that do.
+The faults of the quick tests exclude no node; `make soak` runs those that do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cubecast.trace import Header, Record, read_jsonl
 from support.live import live
 
 BENIGN = """
-about = "nobody is excluded"
+about = "no node is excluded"
 unit = "s"
 nodes = 3
 length = 4
@@ -79,7 +79,7 @@ for = 0.4
 
 
 @live
-async def test_what_others_have_seen_is_in_the_file_already(tmp_path: Path) -> None:
+async def test_a_publication_is_in_the_file_before_another_node_reads_it(tmp_path: Path) -> None:
     network, path = MemoryNetwork(), tmp_path / "a.jsonl"
     log = TraceLog(path, Header())
     first = Shell(NodeConfig(), trace=log, network=network, writes=RecordedWrites(log))

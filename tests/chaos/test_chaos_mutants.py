@@ -89,7 +89,7 @@ def test_there_are_enough_broken_recoveries() -> None:
     }  # fmt: skip
 
 
-def test_what_is_caught_is_said_and_what_is_sound_is_not_caught() -> None:
+def test_a_mutant_is_caught_and_the_sound_protocol_is_not() -> None:
     caught = catch(people(Silent), seeds=3)
     assert caught is not None
     assert caught.seed == 0

@@ -45,7 +45,7 @@ def talk(
 ) -> list[tuple[int, list[Record]]]:
     """Everyone publishes 20 times a second, all deliver 5 ms later.
 
-    A node is dead while it is `silent`; while there is a `hole` nobody delivers what others say.
+    A node is dead while it is `silent`; during a `hole` no node delivers messages of others.
     """
     traces: dict[int, list[Record]] = {node: [] for node in range(nodes)}
     for step in range(int((END - BEGAN) * 20)):
@@ -105,7 +105,7 @@ def test_a_restart_is_over_when_the_newcomer_hears_and_is_heard() -> None:
     first, second = measured(talk(4, {2: (5, 10)}), marks).costs
     assert first.heard_by_all_s == pytest.approx(0.015)
     assert second.heard_by_all_s == pytest.approx(2.015)
-    # Until it has joined nobody expects anything of it: no dip.
+    # Until it has joined no message is expected of it: no dip.
     assert (first.dip, second.dip) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
@@ -189,7 +189,7 @@ def test_a_life_that_moves_to_another_slot_is_a_new_one_there(tmp_path: Path) ->
 
 
 def test_a_life_that_comes_back_to_its_slot_follows_who_had_it_meanwhile(tmp_path: Path) -> None:
-    """Its second stay hears of what was published by whoever had the slot in between."""
+    """Its second stay delivers what the node in the slot published in between."""
     wanderer = [
         Record("join", us(1), 1, TOPIC),
         Record("join", us(3), 4, TOPIC),
@@ -236,7 +236,7 @@ def test_a_life_that_returns_to_its_slot_from_nowhere_was_there_twice(tmp_path: 
     ]  # fmt: skip
 
 
-def test_who_reads_on_in_a_slot_that_is_another_s_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_node_that_reads_on_in_a_slot_given_away_holds_up_no_other(tmp_path: Path) -> None:
     """Node 1 was stopped and excluded; awake again it reads what was sent before.  What its heir in
     the slot says in the meantime comes before a join that is later, not after it.
     """
@@ -336,7 +336,7 @@ def test_a_run_is_judged_by_its_traces_and_by_its_problems(tmp_path: Path) -> No
     assert "  PROBLEM: node 1 ended by itself" in list(judgement(judge(run)))
 
 
-def test_a_delivery_of_what_nobody_published_is_found(tmp_path: Path) -> None:
+def test_a_delivery_of_an_unpublished_message_is_found(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     ghost = [Record("join", us(BEGAN), 5, TOPIC), Record("deliver", us(BEGAN + 1), 5, TOPIC, "?")]
     run.lives.append(write_life(tmp_path, 5, 0, ghost, "", (BEGAN, None)))

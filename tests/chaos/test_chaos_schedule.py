@@ -45,7 +45,7 @@ def test_so_many_processes_are_refused() -> None:
         runnable(Schedule(65))
 
 
-def test_what_cannot_be_done_at_its_time_is_left_out() -> None:
+def test_an_action_that_is_impossible_at_its_time_is_left_out() -> None:
     faults = (
         Fault(1, "pause", 0, lasts=5),
         Fault(2, "crash", 0),
@@ -144,7 +144,7 @@ def test_a_partition_by_sizes() -> None:
         (lambda: split((4, 4), 0), "lasts more than 0 s"),
     ],
 )
-def test_what_cannot_be_drawn(make: object, reason: str) -> None:
+def test_an_impossible_draw_is_refused(make: object, reason: str) -> None:
     assert callable(make)
     with pytest.raises(ScheduleError, match=reason):
         make()

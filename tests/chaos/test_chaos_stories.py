@@ -77,7 +77,7 @@ def test_a_node_that_returns_to_another_slot_keeps_its_name() -> None:
     ]
 
 
-def test_who_left_a_slot_is_not_who_is_about_to_get_it() -> None:
+def test_a_node_that_left_a_slot_is_not_the_one_about_to_get_it() -> None:
     """Node 5 is started again before the others notice that node 2 is gone, and gets its slot."""
     lives = [
         *FIRST[:2],
@@ -104,7 +104,7 @@ def test_a_slot_without_an_address_is_that_of_who_last_told_of_getting_it() -> N
     ]
 
 
-def test_a_slot_of_nobody_is_called_a_slot() -> None:
+def test_a_slot_without_a_node_is_called_a_slot() -> None:
     assert story(FIRST, (0, told(9.0, "joined", 17))) == [
         "node 0 was told: slot 17 joined (9.00 s)"
     ]
@@ -122,7 +122,9 @@ def test_a_slot_of_nobody_is_called_a_slot() -> None:
         ([Excluded(0), Returned(4, 9), ConnectionLost(7, "gone")], ["", "", ""]),
     ],
 )
-def test_a_worker_names_whom_an_event_is_about(events: list[Event], addresses: list[str]) -> None:
+def test_a_worker_names_the_address_an_event_is_about(
+    events: list[Event], addresses: list[str]
+) -> None:
     neighbours = Neighbours({0: "a:1", 1: "b:1"})
     said = [neighbours.named(event, said_of(event, 1.0)) for event in events]
     assert [one.address for one in said] == addresses

@@ -142,7 +142,7 @@ def run(*entries: Fault | ApplicationStep, **fields: object) -> SimulatedVerdict
     return verdict
 
 
-def test_a_node_leaves_and_comes_back_and_nobody_misses_anything() -> None:
+def test_a_node_leaves_and_comes_back_and_no_node_misses_anything() -> None:
     talk = [ApplicationStep(100 * number, "publish", number % 4) for number in range(60)]
     verdict = run(Fault(2_000, "leave", 1, lasts=3_000), *talk)
     assert verdict.metrics["leaves"] == verdict.metrics["restarts"] == 1
@@ -194,7 +194,7 @@ def test_a_pattern_is_followed_again_after_a_crash() -> None:
     assert [one.node for one in read] == [1]
 
 
-def test_a_lossy_reader_that_sleeps_misses_messages_and_nobody_else_does() -> None:
+def test_a_lossy_reader_that_sleeps_misses_messages_and_no_other_does() -> None:
     verdict = run(
         ApplicationStep(10, "unsubscribe", 1),
         ApplicationStep(20, "subscribe", 1, lossy=True),

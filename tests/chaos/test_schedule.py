@@ -49,7 +49,7 @@ def test_a_crash_lasts_until_its_end_or_a_restart() -> None:
     assert (found.counts["crash"], found.counts["restart"], found.last_fault) == (2, 2, 110)
 
 
-def test_what_cannot_be_done_is_left_out() -> None:
+def test_an_impossible_fault_is_left_out() -> None:
     found = plan(
         Fault(10, "crash", 1, lasts=500),
         Fault(20, "crash", 1, lasts=10),
@@ -204,7 +204,7 @@ def test_schedules_contain_what_they_are_meant_to() -> None:
     assert lasting, "some stay down"
 
 
-def test_somebody_is_always_up() -> None:
+def test_at_least_one_node_never_crashes() -> None:
     for seed in range(300):
         schedule = draw_schedule(seed)
         crashed = {fault.node for fault in schedule.faults if fault.act == "crash"}

@@ -145,7 +145,7 @@ def test_revoking_lists_every_certificate_of_a_name(folder: Path) -> None:
     assert "has made no certificate" in refused("show", "carol", "--dir", folder)
 
 
-def test_what_has_expired_is_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_certificates_are_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the record nor the list of revoked certificates grows for ever."""
     for _ in range(3):
         done("client", "alice", "--dir", folder, "--days", "1", "--replace")

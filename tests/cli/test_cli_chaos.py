@@ -97,7 +97,7 @@ def test_parts_are_added_up_in_a_file(tmp_path: Path) -> None:
     assert found["params"]["runs"] == 10
 
 
-def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+def test_options_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "no.toml"
     assert "choose one" in refusal("--replay", 1, "--schedule", file)
     assert "go with many runs" in refusal("--replay", 1, "--seeds", 3)

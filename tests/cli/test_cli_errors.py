@@ -133,7 +133,7 @@ def test_clients_have_the_secret_from_where_nodes_have_it(seed: str, tmp_path: P
 # -- why ------------------------------------------------------------------------------------------
 
 
-def test_why_of_a_topic_that_nobody_has(seed: str) -> None:
+def test_why_of_an_unknown_topic_says_so(seed: str) -> None:
     said = answer("why", "nowhere", *at(seed))
     assert said == "nowhere: no node has published to it or subscribed to it\n"
     assert "nowhere" not in answer("topics", *at(seed))
@@ -180,7 +180,7 @@ def test_why_counts_in_english_and_names_who_is_treated_apart() -> None:
 # -- nodes ----------------------------------------------------------------------------------------
 
 
-def test_what_ends_a_command_is_json_where_the_log_is(seed: str) -> None:
+def test_the_error_that_ends_a_command_is_json_if_the_log_is(seed: str) -> None:
     in_use = f"cannot listen on {seed}: the address is in use; choose another with --listen"
     for command, said in (("node", in_use), ("up", f"node 0 did not start: {in_use}")):
         line = json.loads(one_line(cubecast(command, "--listen", seed, "--log-format", "json")))

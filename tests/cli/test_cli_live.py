@@ -139,7 +139,7 @@ def test_a_wrong_secret_is_refused_in_one_line(seed: str) -> None:
     assert "the cluster secret is not the same" in one_line(refused)
 
 
-def test_nobody_listens_there() -> None:
+def test_sub_says_in_one_line_that_no_node_listens() -> None:
     refused = cubecast("sub", "chat", "--at", "127.0.0.1:1,127.0.0.1:2")
     said = one_line(refused)
     assert said.startswith("cubecast sub: cannot attach to a node at 127.0.0.1:1 (")

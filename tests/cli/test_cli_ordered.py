@@ -88,7 +88,7 @@ def refusal(*arguments: str) -> str:
     return done.stderr
 
 
-def test_what_is_wrong_takes_one_line() -> None:
+def test_a_wrong_use_is_refused_in_one_line() -> None:
     assert "no answer from redis://127.0.0.1:1" in refusal("pub", "redis://127.0.0.1:1", "a", "b")
     assert "nats://..., redis://... or host:port" in refusal("sub", "amqp://127.0.0.1", "a")
     assert "'me' is not among the managers, manager" in refusal("manage", "h:1", "--name", "me")

@@ -93,7 +93,7 @@ def test_whatever_stops_it_stops_the_nodes(number: signal.Signals) -> None:
 
 
 def test_a_node_that_dies_is_named_and_the_others_go_on() -> None:
-    """Until all have died, or somebody stops them."""
+    """Until all have died, or are stopped."""
     with cluster(3) as (up, seed):
         nodes = children_of(up.pid)
         os.kill(nodes[1], signal.SIGKILL)
@@ -130,7 +130,7 @@ def test_a_signal_while_it_starts_leaves_no_node() -> None:
 
 
 def test_nodes_may_say_more_than_a_pipe_holds() -> None:
-    """Comings and goings fill the pipe of a node that nobody reads; then it stops."""
+    """Comings and goings fill the pipe of a node that is not read; then it stops."""
     with cluster(1) as (up, seed):
         (node,) = children_of(up.pid)
         stdout = Path(f"/proc/{node}/fd/1")
@@ -140,7 +140,7 @@ def test_nodes_may_say_more_than_a_pipe_holds() -> None:
         try:
             for _ in range(100):
                 _, ready, _ = select.select([], [descriptor], [], GENEROUS_S)
-                assert ready, "nobody reads what the node says"
+                assert ready, "the output of the node is not read"
                 os.write(descriptor, b"x" * 4095 + b"\n")
         finally:
             os.close(descriptor)

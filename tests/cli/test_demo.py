@@ -290,7 +290,7 @@ def test_no_process_is_left_behind(how: signal.Signals, tmp_path: Path) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Bounded by less than a worker lives if nobody ends it."""
+    """Wait for less time than a worker lives if it is not ended."""
     deadline = time.monotonic() + LIFE_S / 2
     while not condition():
         assert time.monotonic() < deadline
@@ -322,7 +322,7 @@ def test_a_member_that_dies_is_noticed() -> None:
             worker.report(DemoReady, deadline)
 
 
-def test_a_member_ends_when_nobody_gives_orders() -> None:
+def test_a_worker_ends_when_its_orders_end() -> None:
     with crew(1) as [worker]:
         worker.order(DemoJoin(None))
         worker.report(DemoReady, time.monotonic() + 30)
@@ -330,7 +330,7 @@ def test_a_member_ends_when_nobody_gives_orders() -> None:
         assert worker.wait(30) == 1
 
 
-def test_the_tree_is_read_from_who_had_it_from_whom() -> None:
+def test_the_tree_is_read_from_the_receive_records() -> None:
     expected = tree(2, 0b10111101, 3)
     trace = [Record("publish", 0, 2, "t", "q")]
     trace += [

@@ -152,7 +152,7 @@ def test_a_setting_that_is_none_of_sparks(tmp_path: Path) -> None:
     assert line == "cubecast lab run: --conf memory=1g: must be spark.SOMETHING=VALUE"
 
 
-def test_what_spark_java_and_the_disk_raise_is_one_line() -> None:
+def test_errors_of_spark_java_and_the_disk_are_one_line() -> None:
     from py4j.protocol import Py4JNetworkError
     from pyspark.errors import AnalysisException
 
@@ -253,7 +253,7 @@ def test_time_left_goes_by_cost_and_not_by_number() -> None:
     assert (clock(65), clock(3665)) == ("1:05", "1:01:05")
 
 
-def test_where_nobody_watches_a_line_is_written_now_and_then() -> None:
+def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
     text = StringIO()
     cells = [Cell("x", n, {}, 0) for n in range(3)]
     lines = LineProgress(Console(file=text, width=200), every_s=3600)

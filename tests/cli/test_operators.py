@@ -114,10 +114,10 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
     return said
 
 
-# -- a log that nobody reads ----------------------------------------------------------------------
+# -- a log that is not read -----------------------------------------------------------------------
 
 
-def test_refused_connections_do_not_freeze_a_node_behind_a_pipe_that_nobody_reads() -> None:
+def test_refused_connections_do_not_freeze_a_node_behind_an_unread_pipe() -> None:
     """Fewer than 120 did."""
     with node(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as frozen:
         frozen.annoy(STRANGERS)
@@ -130,7 +130,7 @@ def test_refused_connections_do_not_freeze_a_node_behind_a_pipe_that_nobody_read
 
 
 def test_a_pipe_that_is_full_from_the_start_stops_no_node() -> None:
-    """Every write blocks; what could not be written is counted when somebody reads again."""
+    """Every write blocks; the lines that could not be written are counted when it is read again."""
     with full_pipe() as (reader, writer), node(**to(writer)) as blocked:
         blocked.annoy(20)
         blocked.answers()
@@ -307,7 +307,9 @@ def test_a_stopped_sub_holds_up_no_publisher_and_says_what_it_missed(here: Node)
         assert all(" dropped so far, as they were read too slowly; with --p" in one for one in told)
 
 
-def test_a_sub_behind_a_blocked_pipe_holds_up_nobody_and_stays_attached(tmp_path: Path) -> None:
+def test_a_sub_behind_a_blocked_pipe_holds_up_no_publisher_and_stays_attached(
+    tmp_path: Path,
+) -> None:
     """Its node hears from it: it loses its connection only if it is silent for a second."""
     config = tmp_path / "cubecast.toml"
     config.write_text("client_silence_s = 1\n", encoding="utf-8")
@@ -330,7 +332,7 @@ def test_a_sub_that_is_to_lose_nothing_holds_up_publishers(here: Node) -> None:
         async def publish() -> None:
             work = asyncio.create_task(publish_much(here, "all"))
             _, late = await asyncio.wait([work], timeout=1.0)
-            assert late, "nobody waits for it"
+            assert late, "no publisher waits for it"
             sub.send_signal(signal.SIGCONT)
             await work
 

@@ -88,7 +88,7 @@ def test_too_many_bad_rows_exit_with_1_and_the_first_reasons(tmp_path: Path) -> 
         (["trace.tsv", *PAIRS, "--comment", "1"], "all 1 rows are skipped: comment (1)"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(
+def test_a_trace_that_cannot_be_ingested_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -161,7 +161,7 @@ def test_a_description_is_one_json_object(made: Path) -> None:
         (("generate", "W8", "--correlation", "2"), "between 0 and 1, not 2.0"),
     ],
 )
-def test_what_cannot_be_generated_is_refused_in_one_line(
+def test_a_universe_that_cannot_be_generated_is_refused_in_one_line(
     arguments: tuple[str, ...], told: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "none"
@@ -184,7 +184,7 @@ def test_what_cannot_be_generated_is_refused_in_one_line(
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(
+def test_an_impossible_draw_is_refused(
     made: Path, arguments: tuple[str, ...], told: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "none"

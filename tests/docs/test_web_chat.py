@@ -156,7 +156,7 @@ def test_a_browser_shows_a_question_above_its_answer_although_the_answer_is_fast
     run(story)
 
 
-def test_what_is_no_line_is_refused_in_words_and_the_room_goes_on() -> None:
+def test_an_invalid_line_is_refused_in_words_and_the_room_goes_on() -> None:
     async def story() -> None:
         async with servers(1) as (server,), browser(server.port, "ann") as ann:
             for wrong in ("hello", "{}", json.dumps({"name": "", "text": "x" * 3000})):

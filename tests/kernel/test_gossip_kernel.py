@@ -220,7 +220,7 @@ def test_no_events_and_no_topics_are_no_error() -> None:
     assert row(found, 0)["due"] == 0
 
 
-def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+def test_invalid_settings_and_networks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="loss must be 0 to 1"):
         GossipConfig(loss=1.5)
     with pytest.raises(ValueError, match="dead must be 0 to 1"):

@@ -90,7 +90,7 @@ def test_same_trace_as_the_reference(batch: int) -> None:
 
 
 def many_topics(world: World, params: Params, rng: Random) -> None:
-    """Eight topics with members of their own; whoever subscribes may publish."""
+    """Eight topics with subscribers of their own; every subscriber may publish."""
     names = [f"topic/{number}" for number in range(8)]
     members = {name: params.draw_members(rng) for name in names}
     for name in names:
@@ -325,7 +325,7 @@ def test_the_checkers_accept_what_the_kernel_writes() -> None:
         ("vcube-ps", "multi-publisher", {"network": "service", "free": ("ack",)}, "beside a node"),
     ],
 )
-def test_what_only_the_reference_runs(
+def test_a_run_that_only_the_reference_supports_is_refused(
     protocol: str, scenario: str, changes: dict[str, Any], reason: str
 ) -> None:
     params = Params().with_(changes)
@@ -336,7 +336,7 @@ def test_what_only_the_reference_runs(
 
 @pytest.mark.parametrize("scenario", [*STATIC, "topics", "speakers"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_the_kernel_runs_is_not_refused(protocol: str, scenario: str) -> None:
+def test_a_run_that_the_kernel_supports_is_not_refused(protocol: str, scenario: str) -> None:
     assert kernel.refusal(protocol, Params(), scenario) == ""
 
 

@@ -92,7 +92,7 @@ def test_a_crowd_is_a_set_to_choose_from() -> None:
 
 
 def test_leaves_and_joins_keep_the_number_of_subscribers() -> None:
-    """As many as the rate says, and nobody publishes who does not subscribe."""
+    """As many as the rate says, and only subscribers publish."""
     outcome = run(SESSIONS, "best-effort", params(32, 24), 1, keep_trace=True)
     assert outcome.trace is not None
     leaves = sum(record.kind == "leave" for record in outcome.trace)

@@ -51,7 +51,7 @@ def test_every_section_and_figure_has_its_file() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_irreproducible_has_several_readings() -> None:
+def test_an_irreproducible_experiment_has_several_readings() -> None:
     for ident, wanted in (("4.2-T1", 3), ("4.3", 14), ("S.II", 2), ("4.6", 2), ("4.5-rate", 2)):
         experiment = SHIPPED[ident]
         assert len(experiment.reading) == wanted

@@ -72,7 +72,7 @@ def test_a_first_reception_counts_and_the_publisher_does_not() -> None:
     assert (rows[1]["latency_mean"], rows[1]["delay_max"], rows[1]["deliveries"]) == (0, 0, 0)
 
 
-def test_what_cannot_be_kept_is_refused() -> None:
+def test_keeping_what_a_workload_does_not_offer_is_refused() -> None:
     with pytest.raises(WorkloadError, match="sessions keeps nothing, not 'messages'"):
         measure(cell("sessions", members=20), ["messages"])
     with pytest.raises(WorkloadError, match="stream keeps traces, not 'messages'"):

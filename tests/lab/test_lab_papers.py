@@ -141,7 +141,9 @@ def test_reasons_that_are_none_are_gone() -> None:
     ("ident", "axis", "values"),
     [("4.6-load", "every", {500, 20}), ("4.4-load", "every", {500, 460})],
 )
-def test_what_a_reason_claims_has_its_points(ident: str, axis: str, values: set[int]) -> None:
+def test_a_claim_in_a_reason_has_its_points_in_the_grid(
+    ident: str, axis: str, values: set[int]
+) -> None:
     assert values <= {point[axis] for point in SHIPPED[ident].points()}
 
 

@@ -266,7 +266,7 @@ def test_the_tables_beside_the_page(tmp_path: Path) -> None:
         assert len(list(csv.DictReader(file))) == len(rows())
 
 
-def test_what_is_missing_or_failed_is_said_first(tmp_path: Path) -> None:
+def test_missing_and_failed_cells_are_named_first(tmp_path: Path) -> None:
     results = Findings([experiment()], rows(), (), MADE, MISSING, ["4.1 (nodes=8) seed 2: boom"])
     page = Outline(written(results, tmp_path)).text
     assert page.index("3 cells were not finished") < page.index("Summary")
@@ -454,7 +454,7 @@ def test_points_of_few_seeds_are_hollow_and_said_to_be(tmp_path: Path) -> None:
     assert "Hollow" not in Outline(written(Findings([experiment()], rows()), tmp_path)).text
 
 
-def test_what_does_not_depend_on_x_is_a_line_from_side_to_side() -> None:
+def test_a_level_independent_of_x_is_a_line_across_the_plot() -> None:
     flat = replace_plot(LATENCY, level={"protocol": "srpt"})
     some = [
         row for row in rows() if row.settings["protocol"] != "srpt" or row.settings["nodes"] == 64
@@ -517,7 +517,7 @@ def test_dots_on_a_logarithmic_axis_show_a_zero_beside_what_is_large() -> None:
     assert "The axis is linear below 1." in drawing.notes
 
 
-def test_classes_nobody_is_in_are_left_out_and_the_papers_classes_are_not() -> None:
+def test_empty_classes_are_left_out_and_the_papers_classes_are_not() -> None:
     """Table 1: one node in (4096, 8192], none in the six classes below."""
     table = replace_plot(DELAYS, log_x=True, log_y=True, marks_at={"latency_mean": 16})
     counts = [
@@ -603,7 +603,7 @@ def test_a_column_of_a_paper_is_narrow_and_its_fonts_are_embedded() -> None:
 # -- curves ---------------------------------------------------------------------------------------
 
 
-def test_what_tells_points_apart_becomes_part_of_the_curves_name() -> None:
+def test_a_setting_that_tells_points_apart_is_part_of_the_curves_name() -> None:
     twice = rows() + [replace(row, settings={**row.settings, "hop": 1000}) for row in rows()]
     labels = [curve.label for curve in curves_of(experiment(), LATENCY, twice).curves]
     assert labels == [

@@ -132,7 +132,7 @@ def test_seeds_are_added_until_nothing_is_undecided(mine: Path, tmp_path: Path) 
 
 @pytest.mark.usefixtures("spark")
 def test_a_wish_for_seeds_that_cannot_be_had_ends(mine: Path, tmp_path: Path) -> None:
-    """Whoever always wants more gets as many as the limit, and no endless run."""
+    """A rule that always wants more seeds gets as many as the limit, and the run ends."""
     asked = ask([mine], seeds=1, until_decided=2)
     job = Job(
         asked, tmp_path / "out", "local[2]", {}, more_seeds=lambda experiment, rows, limit: {0: 99}
@@ -155,7 +155,7 @@ def test_the_lab_is_cheap_to_import() -> None:
     assert done.stdout == "[] True\n[]\n"
 
 
-def test_what_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(ExperimentError, match=r"unknown experiment '9\.9'"):
         lab.run("9.9", out=out)

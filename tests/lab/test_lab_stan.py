@@ -85,7 +85,7 @@ def test_histograms_hold_every_node() -> None:
         ("ttl or loss", {"loss": 1.5}),
     ],
 )
-def test_what_cannot_be_run_is_refused(key: str, settings: dict[str, Value]) -> None:
+def test_settings_that_cannot_be_run_are_refused(key: str, settings: dict[str, Value]) -> None:
     with pytest.raises(WorkloadError) as refused:
         WORK.complete({"workload": "stan", **settings})
     assert refused.value.key == key

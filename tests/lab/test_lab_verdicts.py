@@ -99,7 +99,7 @@ def test_a_law_that_fits_a_curve() -> None:
     assert fit([1, 2, 3], [0, 1, 0]) == 0
 
 
-def test_what_was_not_measured_says_so() -> None:
+def test_a_number_without_rows_is_not_measured() -> None:
     found = verdict(AT_8.replace("8", "64") + "value = 1\ntolerance = 0\n")
     assert (found.ours, found.difference, found.verdict, found.n) == (None, None, "not measured", 0)
     assert verdict(AT_8 + "value = 1\ntolerance = 0\n", []).verdict == "not measured"

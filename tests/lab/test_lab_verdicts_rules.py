@@ -120,7 +120,7 @@ def test_exactly_allows_nothing_and_claims_have_limits_of_ours() -> None:
         ('row = "J.4.1-ps"\nreadings = ["a"]', "paper\\[1\\].readings: no reading 'a'"),
     ],
 )
-def test_what_the_table_says_is_not_said_again(entry: str, said: str) -> None:
+def test_an_entry_that_repeats_or_contradicts_the_table_is_refused(entry: str, said: str) -> None:
     with pytest.raises(ExperimentError, match=said):
         numbers(f"{entry}\n{SRPT_8}")
 
@@ -315,7 +315,7 @@ def test_the_headline_counts_every_printed_number_once() -> None:
     )
 
 
-def test_what_two_papers_print_alike_has_one_verdict() -> None:
+def test_a_result_printed_by_two_papers_has_one_verdict() -> None:
     text = f'row = "J.4.4-ps"\n{SRPT_8}'
     found = outcomes(judge(numbers(text), [row("srpt", 8, 9.2)]))
     assert found["S.IV-zipf-ps"].outcome == found["J.4.4-ps"].outcome == "one reading"

@@ -1,4 +1,4 @@
-"""Logging that holds nobody up: the queue, the counts, the forms, and what a peer cannot do."""
+"""Logging that blocks no caller: the queue, the counts, the forms, and what a peer cannot do."""
 
 from __future__ import annotations
 
@@ -156,7 +156,9 @@ def lines_from(reader: int, until: str) -> list[str]:
     return said.lstrip(b"x").decode().splitlines()
 
 
-def test_a_blocked_descriptor_holds_up_nobody_and_the_count_is_told(pipe: tuple[int, int]) -> None:
+def test_a_blocked_descriptor_blocks_no_caller_and_the_drops_are_counted(
+    pipe: tuple[int, int],
+) -> None:
     reader, writer = pipe
     fill(writer)
     sink = Sink(writer)

@@ -128,7 +128,7 @@ def test_lemma_1_needs_lines_03_to_08_of_figure_6() -> None:
 def test_lemma_1_its_timestamps_need_links_in_order_and_its_order_does_not() -> None:
     """The proof says that no number of e2 is below that of e1; here that of a is.
 
-    Whoever sees one of the two tags the other: their own topic has two different numbers.
+    A subscriber that sees one of the two tags the other: their own topic has two numbers.
     """
     for first, last in ("e1", "e2"), ("e2", "e1"):
         there = world("ab", i="ab", j="ab")
@@ -242,7 +242,7 @@ def test_lemma_3_1_needs_links_in_order() -> None:
 
 @pytest.mark.parametrize("notified", [True, False], ids=["notified", "not notified"])
 def test_lemma_3_2_an_event_and_an_answer_to_it(notified: bool) -> None:
-    """Who publishes without having been notified may be given the lower number."""
+    """A publisher that was not notified may be given the lower number."""
     there = world("ab", i="ab", j="ab")
     there.publish("i", "b", "e")
     if notified:

@@ -150,7 +150,7 @@ def test_a_lost_order_is_sent_again_until_it_has_visited_all_managers() -> None:
     assert system.step(Wake(), 10) == []
 
 
-def test_what_is_tagged_is_below_something_that_was_seen() -> None:
+def test_a_tagged_event_is_below_an_event_already_seen() -> None:
     for seed in range(50):
         rng = Random(seed)
         there = world("ab", i="ab", j="ab", k="ab")

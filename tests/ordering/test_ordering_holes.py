@@ -312,7 +312,7 @@ def test_hole_10_a_request_that_is_made_twice_swaps_back() -> None:
 
 
 def test_hole_12_the_first_event_of_an_epoch_tags_those_of_the_last_one() -> None:
-    """Nobody but i has both topics, so no order of the two can be wrong."""
+    """Only i has both topics, so no order of the two can be wrong."""
     there = world("123", swapping, i="13")
     publish(there, "p", "3", "old")
     ask_to_swap(there, "1", "2")
@@ -386,7 +386,7 @@ def test_hole_13_a_request_that_arrives_late_gets_a_second_timestamp() -> None:
     assert isinstance(second.message, Completed)
     assert dict(second.message.entries) != dict(stamp(there, "e")), "two for one event"
     there.settle()
-    assert managing(there, "a").kept, "nobody ever frees the second"
+    assert managing(there, "a").kept, "the second is never freed"
     publish(there, "q", "a", "f")
     there.notify("f", "i")
     assert there.order_of("i") == ["e"]

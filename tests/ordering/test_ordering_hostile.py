@@ -1,6 +1,6 @@
 """Troubles of order across topics: managers that are gone, late or double, and what strangers send.
 
-Every call ends: in what it promises, or in an error that says from whom there was no answer.
+Every call ends: in what it promises, or in an error that names the member without an answer.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def test_when_the_only_manager_closes_what_others_publish_waits_for_its_return()
     run(main())
 
 
-def test_managers_that_close_all_at_once_wait_for_nobody() -> None:
+def test_managers_that_close_all_at_once_do_not_wait_for_each_other() -> None:
     async def main() -> None:
         hub = Hub()
         async with members(hub, "r", "xyz") as (reader,):

@@ -64,7 +64,7 @@ def test_tagged_events_are_in_no_order() -> None:
     assert inversions(seen(i=["e", "f", "g"], j=["g", ("f",), "e"])) != []
 
 
-def test_who_misses_events_is_not_blamed() -> None:
+def test_a_subscriber_that_misses_events_is_not_blamed() -> None:
     assert inversions(seen(i=["a", "b", "c"], j=["a", "c"], k=[])) == []
 
 
@@ -135,7 +135,7 @@ def test_tagging_everything_is_found() -> None:
     assert len(needless_tags(stamped(({"a": 1}, False), ({"a": 2}, False)))) == 2
 
 
-def test_what_is_tagged_is_no_reason_for_another_tag() -> None:
+def test_a_tagged_event_is_no_reason_for_another_tag() -> None:
     assert needless_tags(stamped(({"a": 2}, False), ({"a": 1}, False))) == [("i", 0), ("i", 1)]
 
 
@@ -147,7 +147,7 @@ def test_an_equal_number_is_no_reason() -> None:
     assert shared_numbers(stamped(({"a": 1}, True), ({"a": 1, "b": 1}, True))) == []
 
 
-def test_who_passed_the_manager_with_the_events_number_comes_after_it() -> None:
+def test_an_event_that_passed_a_manager_with_anothers_number_comes_after_it() -> None:
     assert needless_tags(stamped(({"a": 1, "b": 1}, True), ({"a": 1}, False))) == []
     assert needless_tags(stamped(({"a": 0, "b": 1}, True), ({"a": 1}, False))) == [("i", 1)]
 

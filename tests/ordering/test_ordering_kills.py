@@ -296,7 +296,7 @@ def test_events_of_a_killed_publisher_and_at_a_closed_subscriber_are_not_due(two
     assert judged(two).wrong == []
 
 
-def test_what_the_service_brought_is_due_whoever_was_stopped_or_killed(two: Members) -> None:
+def test_an_event_the_service_brought_is_due_even_after_stops_and_kills(two: Members) -> None:
     publisher, late = two.lives
     late.stopped = publisher.killed = True
     wrote(late.task.seen, seen("x", 1))

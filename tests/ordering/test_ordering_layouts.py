@@ -385,7 +385,7 @@ def test_an_answer_that_lacks_the_number_of_a_topic_begins_nothing_and_is_asked_
     assert front(there, "i").done["b"] == 3
 
 
-def test_what_waits_is_bounded_in_bytes_and_what_is_too_much_is_notified() -> None:
+def test_waiting_events_are_bounded_in_bytes_and_those_beyond_are_notified() -> None:
     there = world("ab", bytes=10, i="ab")
     epoch = epoch_of(there, "i")
     for number, size in ((2, 4), (3, 6)):
@@ -400,7 +400,7 @@ def test_what_waits_is_bounded_in_bytes_and_what_is_too_much_is_notified() -> No
     assert front(there, "i").room.size == 9
 
 
-def test_what_waits_for_a_layout_is_bounded_in_bytes() -> None:
+def test_events_that_wait_for_a_layout_are_bounded_in_bytes() -> None:
     there = world("ab", i="ab")
     later, large = epoch_of(there, "i") + 5, "x" * (MAX_LATER_BYTES // 2)
     told = [
@@ -729,7 +729,7 @@ def test_an_event_from_before_a_leave_is_not_notified_after_the_topic_was_joined
     assert inversions(there.seen) == []
 
 
-def test_what_publishers_have_confirmed_is_not_asked_about_any_longer() -> None:
+def test_requests_that_publishers_confirmed_are_not_asked_about_any_longer() -> None:
     """The manager keeps since when it asks only for requests that are still open."""
     there = world("ab", i="ab")
     for number in range(20):

@@ -80,7 +80,7 @@ def test_the_call_takes_an_event_service_as_it_is() -> None:
         service_of(service, "s")
 
 
-def test_what_is_no_event_service_is_refused_with_advice() -> None:
+def test_an_object_that_is_no_event_service_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match=r"needs a cubecast node, .* not builtins\.object"):
         cubecast.ordered(object(), managers=["w"])
     with pytest.raises(TypeError, match="'nats://h': connect to it first"):
@@ -211,7 +211,7 @@ def test_an_event_waits_for_the_one_before_it() -> None:
 
 
 @pytest.mark.parametrize("bound", ["unread", "unread_bytes"])
-def test_what_an_application_does_not_read_is_missed_and_counted_if_the_service_may_lose(
+def test_unread_events_are_missed_and_counted_if_the_service_may_lose(
     bound: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first ten events have a byte each."""
@@ -253,7 +253,7 @@ def test_an_application_that_reads_gets_its_turn_and_misses_nothing() -> None:
 
 
 @pytest.mark.parametrize("bound", ["unread", "unread_bytes"])
-def test_what_an_application_does_not_read_is_not_taken_if_the_service_loses_nothing(
+def test_unread_events_stay_in_the_service_if_it_loses_nothing(
     bound: str,
 ) -> None:
     async def main() -> None:

@@ -52,7 +52,7 @@ def test_all_subscribers_see_the_same_order_and_nothing_is_tagged_or_lost(count:
         check_order(asyncio.run(hold_a_conversation(connecting_to(addresses), settle_s)))
 
 
-def test_what_no_ordering_module_sent_is_dropped_and_hurts_nobody(
+def test_a_message_of_no_ordering_module_is_dropped_and_harms_no_member(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def disturbed(addresses: list[str]) -> Members:
@@ -102,7 +102,7 @@ def test_damaged_bytes_are_an_error_with_a_reason(decode: Callable[[bytes], obje
             decode(damaged)
 
 
-def test_nobody_to_manage_topics_is_an_error() -> None:
+def test_a_list_without_managers_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one member"):
         Ordered(NatsService("a", None), managers=[])
 

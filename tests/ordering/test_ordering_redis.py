@@ -66,7 +66,7 @@ def test_a_publisher_that_is_faster_than_the_server_waits_and_loses_nothing(addr
     assert asyncio.run(main()) == [b"%d" % number for number in range(count)]
 
 
-def test_what_no_ordering_module_sent_is_dropped_and_hurts_no_member(
+def test_a_message_of_no_ordering_module_is_dropped_and_harms_no_member(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> Members:

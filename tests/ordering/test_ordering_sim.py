@@ -288,7 +288,7 @@ def test_links_keep_the_order_of_messages_with_fresh_delays() -> None:
 # -- topics that change places --------------------------------------------------------------------
 
 
-def test_who_swaps() -> None:
+def test_swaps_wanted_depend_on_the_rule_and_the_threshold() -> None:
     """Topic 3 has 9 events and passes 2, 1, 0 with none: f(9) = 0.37 at α = 0.1, f(0) is 0."""
     group, numbers = np.array([3, 2, 1, 0]), np.array([0, 0, 0, 9])
     assert Swaps(0.1, 0.2, "topmost").wanted(group, numbers) == [(0, 3)]

@@ -1,4 +1,4 @@
-"""Gossip over overlays: who gets an event, how often and how soon ([N] 2.1 and 2.2)."""
+"""Gossip over overlays: which nodes get an event, how often and how soon ([N] 2.1 and 2.2)."""
 
 from __future__ import annotations
 

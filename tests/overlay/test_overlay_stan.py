@@ -172,7 +172,7 @@ def test_a_reply_that_changes_nothing_has_no_effect() -> None:
     assert told(stan, 9, CollectReply(A, ids(5))) == []
 
 
-def test_what_comes_after_unsubscribing_is_dropped() -> None:
+def test_messages_after_unsubscribing_are_dropped() -> None:
     stan = member(5, 6)
     stan.step(LeaveTopic(A), 1)
     for message in (CollectWalk(A, NodeId(8), (), 3), CollectReply(A, ids(5))):

@@ -40,7 +40,7 @@ def test_the_runs_contain_what_they_are_meant_to() -> None:
 
 
 def publishes_from_outside(run: CrashRun) -> bool:
-    """Somebody publishes on a topic it never joined."""
+    """A node publishes on a topic it never joined."""
     members = {(r.node, r.topic) for r in run.records if r.kind == "join"}
     return any((r.node, r.topic) not in members for r in run.records if r.kind == "publish")
 
@@ -53,7 +53,7 @@ def loses_a_message(run: CrashRun) -> bool:
 
 
 def crashes_close_together(run: CrashRun) -> bool:
-    """Two crashes come before anybody can have heard of the first."""
+    """Two crashes come before any node can have heard of the first."""
     times = sorted(r.time for r in run.records if r.kind == "crash")
     return any(b - a <= LONGEST_WAY for a, b in pairwise(times))
 

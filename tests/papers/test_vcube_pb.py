@@ -1,6 +1,6 @@
 """VCube-PB as published ([B] Algorithms 5.1-5.3), told in small stories.
 
-`Wire` lets a test decide which message arrives next, and who is told of a crash when.
+`Wire` lets a test decide which message arrives next, and when each node is told of a crash.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_a_publisher_need_not_subscribe() -> None:
 def test_a_registration_is_news_with_the_next_round() -> None:
     wire = Wire(4, [0, 1])
     wire.nodes[3].register(T, 3)
-    wire.publish(3)  # before: nobody is known
+    wire.publish(3)  # before: no subscriber is known
     wire.settle()
     assert (wire.links(), wire.delivered[3]) == ([], [(3, 1)])
     wire.ring()
@@ -139,7 +139,7 @@ def test_a_registration_is_news_with_the_next_round() -> None:
     assert wire.links() == [(3, 1)]  # one child covers the only cluster with members
 
 
-def test_who_leaves_is_sent_nothing_after_the_round() -> None:
+def test_a_leaver_is_sent_nothing_after_the_round() -> None:
     wire = Wire(4, range(4))
     wire.nodes[2].unsubscribe(T, 1)
     wire.publish(0)
@@ -153,7 +153,7 @@ def test_who_leaves_is_sent_nothing_after_the_round() -> None:
     assert wire.delivered[3] == [(0, 1), (0, 2)]
 
 
-def test_who_comes_back_is_told_what_it_missed() -> None:
+def test_a_node_that_subscribes_again_learns_the_changes_it_missed() -> None:
     wire = Wire(4, range(4))
     wire.nodes[2].unsubscribe(T, 1)
     wire.ring()
@@ -181,7 +181,7 @@ def test_a_publisher_crashes_between_two_copies() -> None:
     assert all(seen == [(0, 1)] for seen in wire.delivered)
 
 
-def test_who_hears_of_the_message_after_the_crash_broadcasts_it_too() -> None:
+def test_a_node_that_gets_the_message_after_the_crash_broadcasts_it_too() -> None:
     """5.2:42-44."""
     wire = Wire(8, [0, 4, 6, 7])
     wire.publish(0)
@@ -246,7 +246,7 @@ def test_the_last_subscriber_crashes() -> None:
 
 
 @pytest.mark.parametrize("kind", [VCubePB, Lines38])
-def test_nobody_is_left_in_the_cluster_of_the_dead(kind: type[VCubePB]) -> None:
+def test_an_ack_of_a_crashed_node_alone_in_its_cluster_is_not_awaited(kind: type[VCubePB]) -> None:
     """5.3:38-39: its ACK is awaited no longer; inside the `if` of line 34 it is, for ever."""
     wire = Wire(2, [0, 1], kind)
     wire.publish(0)
@@ -259,7 +259,7 @@ def test_nobody_is_left_in_the_cluster_of_the_dead(kind: type[VCubePB]) -> None:
 
 @pytest.mark.parametrize("kind", [VCubePB, Line3])
 def test_a_newcomer_crashes_before_it_is_announced(kind: type[VCubePB]) -> None:
-    """5.2:3: as printed it is a member for good, and whoever sends to it waits for ever."""
+    """5.2:3: as printed it is a member for good, and its senders wait for ever."""
     wire = Wire(4, [0, 1], kind)
     wire.nodes[2].subscribe(T, 5)
     wire.crash(2)
@@ -294,7 +294,7 @@ def test_a_crash_and_a_leave_of_the_same_node_in_either_order() -> None:
 
 @pytest.mark.parametrize("kind", [VCubePB, Line6])
 def test_several_leave_in_one_round(kind: type[VCubePB]) -> None:
-    """4 has not acknowledged and leaves with 5 and 6: 7 is sent the message, and nobody else.
+    """4 has not acknowledged and leaves with 5 and 6: 7 alone is sent the message.
 
     As printed it goes from one leaver to the next (5.2:6), and they deliver it after they left.
     """
@@ -341,7 +341,7 @@ def test_a_rebroadcast_waits_for_no_ack(kind: type[VCubePB]) -> None:
         assert wire.delivered[node] == (theirs if kind is Line16 else [*theirs, (0, 1)])
 
 
-def test_what_is_kept() -> None:
+def test_messages_are_kept_for_acks_and_the_last_one_for_a_crash() -> None:
     wire = Wire(4, range(4))
     for _ in range(3):
         wire.publish(0)

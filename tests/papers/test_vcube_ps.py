@@ -157,7 +157,7 @@ def test_sub_reaches_everyone_and_its_acks_bring_the_membership() -> None:
     assert sorted(wire.nodes[3].view(T)) == [1, 3, 5, 6]
     for member in (1, 5, 6):
         assert wire.nodes[member].view(T)[3] == ("sub", 0)
-    assert wire.nodes[0].view(T) == {}  # line 62: who is not subscribed learns nothing
+    assert wire.nodes[0].view(T) == {}  # line 62: a node not subscribed learns nothing
     wire.publish(3)
     wire.settle()
     assert [node for node in range(8) if wire.delivered[node]] == [1, 3, 5, 6]
@@ -443,10 +443,10 @@ def test_a_repeated_publication_is_delivered_once() -> None:
         wire.nodes[2].on_message(message, sender, 0)
     assert wire.delivered[2] == [(0, 1), (1, 1)]
     assert len([link for link in wire.links(Ack) if link[0] == 2]) == 5
-    wire.nodes[2].on_message(Ack(T, (2, 9), ()), 0, 0)  # nobody waits for this one
+    wire.nodes[2].on_message(Ack(T, (2, 9), ()), 0, 0)  # no message waits for this one
 
 
-def test_a_lone_node_needs_nobody() -> None:
+def test_a_lone_node_subscribes_publishes_and_leaves() -> None:
     wire = Wire(1)
     wire.nodes[0].subscribe(T, 0)
     wire.publish(0)
@@ -499,7 +499,7 @@ class Literal:
         return children(self.i, mask_of({n for n, o, _ in self.view if o == "sub"}), h)
 
     def start(self, m: Any) -> tuple[NodeId, ...]:
-        """Lines 23-30: to whom a message of our own goes."""
+        """Lines 23-30: the nodes that a message of our own goes to."""
         chd = self.children(m, self.d)
         if chd:
             self.acks.add((BOTTOM, len(chd), (m.ident, frozenset())))
@@ -507,7 +507,7 @@ class Literal:
         return chd
 
     def handle(self, m: Any, j: NodeId) -> tuple[tuple[NodeId, ...], list[Sent]]:
-        """Lines 40-74, then line 31 and 32-34: to whom m is sent on, and the ACKs."""
+        """Lines 40-74, then line 31 and 32-34: the nodes m is sent on to, and the ACKs."""
         data: set[Triple] = set()
         chd: tuple[NodeId, ...] = ()
         sent: list[Sent] = []
@@ -626,7 +626,7 @@ class Shadowed(VCubePS):
         super().unsubscribe(topic, now)
 
     def end_msg_propagation(self, t: Variables) -> None:
-        if type(t.sent) is Uns and t.sent.c > self.started:  # it goes to nobody
+        if type(t.sent) is Uns and t.sent.c > self.started:  # it goes to no node
             assert self.literal.start(t.sent) == ()
             self.literal.end()
         super().end_msg_propagation(t)

@@ -39,7 +39,7 @@ def request(world: Members, asker: NodeId, replier: NodeId, topic: str) -> None:
     world.settle(ticks=2)
     world.publish(replier, "hello", topic)
     world.settle(ticks=2)
-    world.publish(replier, "hello", topic)  # the first one only asked who is there
+    world.publish(replier, "hello", topic)  # the first one only asked for subscribers
     world.settle(ticks=4)
     world.members[asker].unsubscribe(topic, world.now)
     world.settle(ticks=4)
@@ -64,7 +64,7 @@ def test_a_topic_that_is_used_now_and_then_is_kept() -> None:
     assert world.ports[0].delivered() == ["1", "2", "3"]
 
 
-def test_what_is_published_after_a_topic_was_forgotten_is_taken_for_new() -> None:
+def test_a_message_published_after_a_topic_was_forgotten_is_taken_for_new() -> None:
     world = Members(3, members=0b011)
     for body in ("a", "b"):
         world.publish(2, body)
@@ -147,7 +147,7 @@ def follower(world: Members, node: NodeId) -> None:
     world.settle()
 
 
-def test_a_follower_lets_go_of_topics_that_nobody_uses_and_misses_nothing_later() -> None:
+def test_a_follower_lets_go_of_unused_topics_and_misses_nothing_later() -> None:
     world = Members(4)
     follower(world, 3)
     request(world, 1, 2, "reply")
@@ -160,7 +160,7 @@ def test_a_follower_lets_go_of_topics_that_nobody_uses_and_misses_nothing_later(
     assert world.ports[3].of("gap") == []
 
 
-def test_a_follower_keeps_a_topic_that_somebody_may_publish_to() -> None:
+def test_a_follower_keeps_a_topic_that_has_a_publisher() -> None:
     world = Members(3, members=0b001)
     follower(world, 1)
     world.publish(2, "asks")
@@ -228,7 +228,7 @@ def two_followers() -> Members:
     return world
 
 
-def test_who_would_let_a_topic_go_publishes_to_it_next_in_another_stream() -> None:
+def test_a_node_ready_to_forget_a_topic_publishes_next_in_another_stream() -> None:
     """Node 0 hears so and forgets the topic; node 1 publishes before it hears the same."""
     world = two_followers()
     for _ in range(10):
@@ -249,8 +249,8 @@ def test_who_would_let_a_topic_go_publishes_to_it_next_in_another_stream() -> No
     assert world.ports[0].of("gap") == []
 
 
-def test_who_would_let_a_topic_go_publishes_to_it_next_as_if_it_had_read_nothing() -> None:
-    """Whoever forgets the topic before could not wait for what node 0 had read."""
+def test_a_node_ready_to_forget_a_topic_publishes_next_without_dependencies() -> None:
+    """A node that forgets the topic before could not wait for what node 0 had read."""
     world = two_followers()
     core = world.members[0].core
     assert core is not None
@@ -307,7 +307,7 @@ def test_of_a_hundred_lives_no_more_is_kept_than_of_a_few() -> None:
     assert before["CausalFront.delivered"] <= 12
 
 
-def test_who_comes_back_in_time_is_told_exactly_what_it_missed_of_the_dead() -> None:
+def test_a_node_back_in_time_is_told_exactly_what_it_missed_of_the_dead() -> None:
     """Node 3 publishes and dies while node 2 is away; other lives end meanwhile."""
     world = Members(4)
     world.publish(3, "before")
@@ -336,8 +336,8 @@ def unasked(one: Flying) -> bool:
     return one.source != 2 or not (message.kind == "parcel" and message.message.kind == "wave")
 
 
-def test_what_a_node_missed_is_kept_until_it_has_asked_however_long_that_takes() -> None:
-    """Node 0 alone knows of a message to nobody, and has done nothing in the topic since."""
+def test_the_record_of_a_missed_message_is_kept_until_the_node_has_asked() -> None:
+    """Node 0 alone knows of a message without receivers, and is idle in the topic since."""
     world = Members(3)
     world.members[2].subscribe("n", world.now)
     world.settle()
@@ -347,7 +347,7 @@ def test_what_a_node_missed_is_kept_until_it_has_asked_however_long_that_takes()
     world.settle(lambda one: 2 not in (one.source, one.to), ticks=4)
     assert world.publish(0, "missed", "n")
     world.settle(unasked)
-    assert world.masks() == [0b111] * 3, "node 2 is back, and nobody hears what it asks"
+    assert world.masks() == [0b111] * 3, "node 2 is back, and no node hears what it asks"
     for _ in range(4):
         world.now += ROUND
         world.settle(unasked, ticks=2)
@@ -400,7 +400,7 @@ def test_a_publisher_began_anew_while_a_node_was_apart_through_several_views() -
     assert gaps == [{first: (1, 1), second: (0, 0)}]
 
 
-def test_a_publisher_that_went_on_without_somebody_keeps_the_topic_until_that_one_asks() -> None:
+def test_a_publisher_keeps_the_topic_until_a_subscriber_it_passed_over_asks() -> None:
     world = Members(3)
     request(world, 2, 0, "n")
     world.members[2].subscribe("n", world.now)
@@ -418,8 +418,8 @@ def test_a_publisher_that_went_on_without_somebody_keeps_the_topic_until_that_on
     assert "n" not in known(world, 0)
 
 
-def test_who_gave_up_before_it_had_joined_still_says_when_a_stream_ended() -> None:
-    """Who asks may have forgotten the stream since, and would take a later end for a loss."""
+def test_a_node_that_gave_up_its_join_still_says_when_a_stream_ended() -> None:
+    """The node that asks may have forgotten the stream, and would take a later end for a loss."""
     world = Members(4, members=0b1001)
     world.publish(3, "last words")
     world.settle()
@@ -473,7 +473,7 @@ def test_a_crash_among_idle_publishers_is_no_matter_of_topics() -> None:
         assert sum(sent.values()) <= 4 * nodes, "prepare, report, install, installed"
 
 
-def test_who_missed_the_last_news_as_its_relay_died_asks_and_forgets() -> None:
+def test_a_node_that_missed_the_last_news_as_its_relay_died_asks_and_forgets() -> None:
     """Node 1 hears of node 3 through node 2: the news of what is stable dies with node 2."""
     world = Members(4)
     assert world.publish(3, "a")
@@ -494,11 +494,11 @@ def test_who_missed_the_last_news_as_its_relay_died_asks_and_forgets() -> None:
     assert not core.incoming.inquiries
 
 
-# -- who comes back too late -----------------------------------------------------------------------
+# -- a node that comes back too late ---------------------------------------------------------------
 
 
 def long_away(world: Members, node: NodeId) -> None:
-    """A node is cut off for longer than anybody remembers it, and goes on by itself."""
+    """A node is cut off for longer than any other remembers it, and goes on by itself."""
 
     def apart(one: Flying) -> bool:
         return node not in (one.source, one.to)
@@ -514,7 +514,7 @@ def long_away(world: Members, node: NodeId) -> None:
         world.now += ROUND
 
 
-def test_who_comes_back_too_late_brings_nothing_that_others_wait_for() -> None:
+def test_a_node_back_too_late_brings_no_causes_that_others_wait_for() -> None:
     """Node 2 read what node 0 said in a topic that node 0 forgot while node 2 was away."""
     world = Members(3)
     request(world, 2, 0, "n")

@@ -424,7 +424,7 @@ def test_a_tree_that_was_given_up_leads_nowhere() -> None:
         node.on_message(late, 1, 0)
 
 
-def test_who_calls_itself_slow_and_asks_for_more_gets_nothing() -> None:
+def test_a_peer_that_calls_itself_slow_and_asks_for_more_gets_nothing() -> None:
     """It is suspended by its own word, so there is nothing to send again to it."""
     world, node = victim()
     node.on_message(Parcel(0, Wave(ATTACKED, LIAR, 0, Op.JOIN, 0b1010, True)), LIAR, 0)
@@ -436,7 +436,7 @@ def test_who_calls_itself_slow_and_asks_for_more_gets_nothing() -> None:
     assert not [message for *_, to, message in world.queue if to == LIAR and type(message) is Frame]
 
 
-def test_who_asks_must_acknowledge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_asks_must_acknowledge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_UNACKED_WEIGHT", 50)
     _, node = victim()
     waves = (Wave(ATTACKED, LIAR, number, Op.REGISTER, 0b1010) for number in range(1000))
@@ -495,7 +495,7 @@ def test_a_wave_to_a_node_we_have_not_heard_of_waits_until_we_have() -> None:
 
 
 def test_a_wave_of_a_view_that_we_have_not_heard_of_waits_until_we_have() -> None:
-    """Somebody may be gone in it, and what we answer would name that one."""
+    """A node may be gone in it, and our answer would name that node."""
     _, node = victim()
     node.on_message(Parcel(0, Wave("new", LIAR, 0, Op.JOIN, 0b1111, epoch=1)), LIAR, 0)
     assert node._links._link(LIAR).expected == 0
@@ -503,7 +503,7 @@ def test_a_wave_of_a_view_that_we_have_not_heard_of_waits_until_we_have() -> Non
     assert node._links._link(LIAR).expected == 1
 
 
-def test_nobody_waits_for_the_answer_of_a_node_that_is_gone() -> None:
+def test_a_subscribe_does_not_wait_for_the_answer_of_a_node_that_is_gone() -> None:
     world = World()
     node = world.nodes[2]
     node.subscribe("new", 0)

@@ -215,7 +215,7 @@ def end_of_heavy_traffic(ack_pause: int) -> int:
     return max(r.time for r in stage.records if r.kind == "deliver")
 
 
-def test_who_waits_for_credit_does_not_wait_for_the_pause() -> None:
+def test_a_publisher_that_waits_for_credit_does_not_wait_for_the_pause() -> None:
     assert end_of_heavy_traffic(ack_pause=500) < 1.1 * end_of_heavy_traffic(ack_pause=0)
 
 

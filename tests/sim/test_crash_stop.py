@@ -184,7 +184,7 @@ def test_production_repairs_a_lost_message() -> None:
 def test_production_takes_a_node_back_that_was_suspected_and_both_sides_say_what_they_missed() -> (
     None
 ):
-    """Nobody lost message 2: its publisher was out and waited."""
+    """No node lost message 2: its publisher was out and waited."""
     assert told_by_production("pb-wrong-suspicion", "crash", "deliver", "discard", "gap") == [
         *[("deliver", node, ident) for node in (0, 1, 2) for ident in (0, 2)],
         *[("deliver", 3, ident) for ident in (1, 2)],
@@ -224,7 +224,7 @@ def test_a_crashed_node_takes_no_steps(tmp_path: Path, protocol: str) -> None:
 
 
 def test_production_that_does_not_settle_is_found_out(tmp_path: Path) -> None:
-    """Of what links carry one message in a thousand, nobody can agree on who is there."""
+    """With links that carry one message in a thousand, nodes cannot agree on a view."""
     path = tmp_path / "story.toml"
     text = BASE.replace("nodes = 4", "nodes = 4\nloss = 0.999")
     path.write_text(f'{text}[[do]]\nat = 1\nnode = 0\nact = "crash"\n', encoding="utf-8")

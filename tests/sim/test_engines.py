@@ -84,7 +84,7 @@ def test_the_checkers_judge_compiled_runs_too() -> None:
 
 @needs_numba
 def test_a_scenario_of_the_users_own_is_left_to_the_reference() -> None:
-    """It may change members, which nobody knows before it runs."""
+    """It may change members, which is not known before it runs."""
     own = Scenario("own", "", plan_join)
     assert engine_for(own, "vcube-ps", Params()) is None
     assert run(own, "vcube-ps", Params(nodes=2), 0, engine="auto").ok

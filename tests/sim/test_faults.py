@@ -48,7 +48,7 @@ def test_duplicates() -> None:
     assert within(faults.duplicated, 0.1)
 
 
-def test_what_is_lost_is_not_duplicated() -> None:
+def test_a_lost_message_is_not_duplicated() -> None:
     times, faults = arrivals(MANY, loss=0.5, duplicate=0.5)
     assert len(times) == MANY - faults.lost + faults.duplicated
     assert within(faults.duplicated, 0.25)
@@ -116,7 +116,7 @@ def test_a_queued_copy_is_cut_when_it_leaves_not_when_it_is_queued() -> None:
     assert [now for now, _, _ in room.heard()[1]] == [10, 11, 14, 15]
 
 
-def test_what_is_under_way_when_a_partition_begins_arrives() -> None:
+def test_a_message_under_way_when_a_partition_begins_arrives() -> None:
     faults = Faults(Random(0), partitions=(Partition(5, 100, 0b1),))
     room = Room(2, SendingQueue(HOP, faults=faults))
     room.control(4, 0, 1, "m")

@@ -1,4 +1,4 @@
-"""A world in which processes crash and restart: who still gets what, and what the trace says."""
+"""Processes that crash and restart: which messages still arrive, and what the trace says."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def kinds(world: MortalWorld, *wanted: str) -> list[tuple[str, int]]:
     return [(one.kind, one.node) for one in world.trace if one.kind in wanted]
 
 
-def test_what_a_crashed_node_sent_is_on_its_way_and_nothing_reaches_it() -> None:
+def test_messages_of_a_crashed_node_still_arrive_and_none_reaches_it() -> None:
     world = world_of()
     at(world, 0, "publish", A, TOPIC)
     at(world, 50, "publish", B, TOPIC)
@@ -66,7 +66,7 @@ def test_what_a_crashed_node_sent_is_on_its_way_and_nothing_reaches_it() -> None
 class Restless(Flood):
     """Sends first, then delivers, and does all that a process can do before it refuses to publish.
 
-    In a life that has ended nobody may notice.
+    In a life that has ended no node may notice.
     """
 
     def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
@@ -114,7 +114,7 @@ def test_the_next_life_has_no_fuse() -> None:
     assert deliveries(world) == [(0, A), (1, A), (1, B), (1, C)]
 
 
-def test_whoever_listens_is_told_of_a_crash() -> None:
+def test_a_process_that_takes_suspicions_is_told_of_a_crash() -> None:
     told = []
 
     class Credulous(Flood):
@@ -210,7 +210,7 @@ def test_timers_and_consumption_of_the_dead_do_not_happen() -> None:
     assert woken == [B, C, 100 + B, 100 + C]
 
 
-def test_what_a_node_had_not_handed_over_dies_with_it() -> None:
+def test_publications_a_node_had_not_handed_over_die_with_it() -> None:
     class Choosy(Flood):
         def publish(self, topic: str, body: tuple[object, ...], size: int, now: int) -> bool:
             return False
@@ -269,7 +269,7 @@ def test_losses_are_named_by_what_each_life_published() -> None:
     assert world.trace is not None
     named = [(one.kind, one.id, one.source, one.seq) for one in world.trace[-4:]]
     assert named[:3] == [("gap", 1, A, 1), ("gap", 2, A, 2), ("gap", 3, A, 0)]
-    assert named[3][1] == "0.1.1", "nobody published that"
+    assert named[3][1] == "0.1.1", "that was not published"
     assert "loss-reports" in {one.property for one in check(world.trace).violations}
 
 

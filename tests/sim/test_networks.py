@@ -118,7 +118,7 @@ def test_nodes_serve_independently() -> None:
 
 
 def test_service_keeps_the_order_of_arrival_under_random_delays() -> None:
-    """The arrivals, had nobody had to wait, are those of `Uniform` with the same seed."""
+    """The arrivals without waiting are those of `Uniform` with the same seed."""
     served, free = Room(2, ServiceRate(Random(3), 10, 20)), Room(2, Uniform(Random(3), 10, 20))
     for number in range(200):
         for room in (served, free):

@@ -159,7 +159,7 @@ class Confused(Discovery):
 
 
 class MistakesOneWaveForAnother(CubecastNode):
-    """Takes the answer to a wave that nobody waits for any more for that to the next."""
+    """Takes a late answer to an abandoned wave for the answer to the next one."""
 
     discovery_class = Confused
 

@@ -106,7 +106,7 @@ def test_links_out_of_an_excerpt_are_left_out(tmp_path: Path) -> None:
         (HEADER + '1,"u,0,\n', "unexpected end of data"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, reason: str) -> None:
+def test_an_error_in_a_file_is_named(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(ReplayError) as caught:
         read(tmp_path, text)
     assert reason in str(caught.value)

@@ -1,4 +1,4 @@
-"""The built-in scenarios: who publishes what and when, and which parameters they take."""
+"""The built-in scenarios: which node publishes what and when, and which parameters they take."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_scenarios_take_only_parameters_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in STORMS])
-def test_what_a_scenario_takes_changes_it_and_what_it_ignores_does_not(name: str) -> None:
+def test_parameters_a_scenario_takes_change_it_and_others_do_not(name: str) -> None:
     other = {
         "subscribers": 0.3, "publishers": 0.3, "messages": 7, "span": 333, "wait": 3,
         "changes": 4, "scale": 3, "topics": 3, "skew": 0.7, "every": 77, "spread": 0.2,

@@ -117,7 +117,7 @@ def test_kinds_of_every_protocol_can_be_held() -> None:
         (TWO + '[expect]\ncubecast = ["speed"]\n', "unknown property 'speed'"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, reason: str) -> None:
+def test_an_error_in_a_file_is_named(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(ScriptError) as caught:
         script(tmp_path, text)
     assert reason in str(caught.value)
@@ -140,7 +140,7 @@ def test_ids_are_checked_against_the_nodes_of_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("act", ["publish", "register"])
-def test_what_a_protocol_does_not_offer_is_said(tmp_path: Path, act: str) -> None:
+def test_a_step_that_a_protocol_does_not_offer_is_named(tmp_path: Path, act: str) -> None:
     """Only subscribers publish in VCube-PS."""
     text = TWO + PUBLISH.replace("publish", act).replace("node = 0", "node = 3")
     story = script(tmp_path, text)

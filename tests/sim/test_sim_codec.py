@@ -77,7 +77,7 @@ SOUND = [
 
 
 @pytest.mark.parametrize("message", SOUND, ids=lambda message: type(message).__name__)
-def test_what_comes_back_is_equal_and_no_more_the_same_object(message: Any) -> None:
+def test_a_message_comes_back_equal_and_as_another_object(message: Any) -> None:
     codec = WireCodec()
     back: Any = codec.cross(message, 3)
     assert type(back) is type(message)
@@ -106,12 +106,12 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("message", BROKEN, ids=lambda message: type(message).__name__)
-def test_what_the_wire_cannot_say_is_found_in_the_step_that_sends_it(message: Any) -> None:
+def test_a_message_the_wire_cannot_carry_is_found_in_the_step_that_sends_it(message: Any) -> None:
     with pytest.raises(CodecError, match="wire"):
         WireCodec().cross(message)
 
 
-def test_what_comes_back_as_another_is_found() -> None:
+def test_a_message_that_comes_back_changed_is_found() -> None:
     """JSON has no sets of numbers: a list in the place of a tuple comes back as a tuple."""
     with pytest.raises(CodecError, match="came back"):
         WireCodec().cross(Parcel(3, Answer("t", 1, 2, [(S, 3)], 0b11)))  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def test_a_value_after_one_that_depends_on_it_is_found() -> None:
     assert "node 2 was handed 1 after a value that depends on it" in found
 
 
-def test_a_value_that_nobody_published_is_found() -> None:
+def test_an_unpublished_value_is_found() -> None:
     [found] = judge(STORY, ValueLog(KEPT, [handing(3, 2, 9, 10)]))
     assert "which nobody had published" in found
 
@@ -98,7 +98,7 @@ def view(members: int) -> Record:
 
 
 def test_only_who_comes_back_after_the_subscription_began_need_not_be_asked() -> None:
-    """The wave visits the view it began in; whom it could have asked is not excused."""
+    """The wave visits the view it began in; a node of that view is not excused."""
     hand = Handing(6, 2, T, None, (), True)
     early = [*STORY[:2], view(0b100), view(0b101), STORY[2], view(0b111), *STORY[3:]]
     [found] = judge(early, ValueLog(KEPT, [hand]))

@@ -145,7 +145,7 @@ class Heard(Silence):
 
 
 class Lab:
-    """A directory of results that is run again and again, and the one that nobody damages."""
+    """A directory of results that is run again and again, and an undamaged one."""
 
     def __init__(self, spark: SparkSession, whole: Path, out: Path) -> None:
         self._spark = spark
@@ -224,7 +224,7 @@ def test_two_sweeps_give_the_same_bytes(lab: Lab) -> None:
     assert lab.is_whole()
 
 
-def test_what_was_damaged_is_told(lab: Lab) -> None:
+def test_damaged_files_are_named(lab: Lab) -> None:
     first, second, third = lab.cells[:3]
     (lab.out / "cells" / f"{first.key}.parquet").write_bytes(b"")
     bit_flipped(lab.out / "cells" / f"{second.key}.parquet", random.Random(1))

@@ -177,7 +177,7 @@ def test_the_tables_are_those_of_the_grid_asked_for_last(
     assert rows(tmp_path, "runs") == expected_runs([*other, *toy_cells(2, 2)])
 
 
-def test_what_was_half_written_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_half_written_files_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
     cells = toy_cells(2, 1)
     with Results(tmp_path).opened():
         pass

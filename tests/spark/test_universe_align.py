@@ -166,7 +166,9 @@ def test_the_command_prints_json(universe: Path) -> None:
         ((".", "--rounds", "-1"), "--rounds start at 0"),
     ],
 )
-def test_what_cannot_be_played_is_one_line(arguments: tuple[str, ...], reason: str) -> None:
+def test_arguments_that_cannot_be_played_are_refused_in_one_line(
+    arguments: tuple[str, ...], reason: str
+) -> None:
     code, output = told(*arguments)
     assert code != 0
     assert reason in output

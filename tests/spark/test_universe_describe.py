@@ -119,7 +119,7 @@ def test_the_start_of_a_law_is_found_where_the_data_bend() -> None:
     assert found.exponent == pytest.approx(2.5, abs=0.15)
 
 
-def test_what_is_no_power_law_has_no_goodness() -> None:
+def test_data_that_follow_no_power_law_have_a_low_goodness() -> None:
     spread = np.random.default_rng(3).poisson(20, 3_000) + 1
     found = fit(*counted(spread), resamples=20)
     assert found is not None

@@ -171,7 +171,7 @@ def test_two_commands_with_one_place_do_not_mix(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
-def test_what_spark_says_is_no_frame_of_a_stack() -> None:
+def test_an_error_of_spark_is_told_without_its_stack() -> None:
     from pyspark.errors import AnalysisException
 
     told = "Job aborted.\nCaused by: java.io.IOError: the disk\n\tat org.x.SparkErrorUtils.y(z)"

@@ -65,7 +65,7 @@ class Toy:
         self.let_go_at = now
 
     def elsewhere(self, view: View, uid: str, now: Time) -> None:
-        """Who leaves is content; others would return with a new life, which toys have not."""
+        """A leaver is done; another node would return with a new life, which toys do not have."""
         mine = self.epochs.view
         if view.has(f"n{self.slot}") or view.epoch <= mine.epoch:
             return
@@ -108,7 +108,7 @@ class Toys:
             return
         epochs = toy.epochs
         if not isinstance(message, TO_ANYONE) and not epochs.view.has(f"n{source}"):
-            # `Member` hears only those who are in its view, and tells the others where it is.
+            # `Member` hears only nodes in its view, and tells the others where it is.
             toy.send(source, Beacon(f"n{to}", epochs.view))
             return
         match message:
@@ -211,7 +211,7 @@ class Toys:
         ]
 
     def forlorn(self) -> list[NodeId]:
-        """Those who wait for a view, and nobody they count on has gone on without them.
+        """Nodes that wait for a view while no node they count on has gone on without them.
 
         The others would be told that they are excluded (`Beacon`), and return.
         """

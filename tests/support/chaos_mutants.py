@@ -157,7 +157,7 @@ class NeverReturns(Member):
 
 @mutant("liveness", 3)
 class NeverLooksForOthers(Member):
-    """Tells nobody whom it excluded where the cluster is."""
+    """Does not tell excluded nodes where the cluster is."""
 
     def _shine(self, now: Time) -> None:
         self._beacon_at = None
@@ -241,7 +241,7 @@ class Credulous(ViewAgreement):
 
 
 class TrustsDepart(Member):
-    """Lets a member go because somebody says that it wants to."""
+    """Lets a member go because another node says that it wants to."""
 
     agreement_class = Credulous
 
@@ -268,7 +268,7 @@ class Unclosed(ViewAgreement):
 
 @mutant("loss-reasons", "cause-dies-with-its-readers")
 class KeepsEffectsWithoutCauses(Member):
-    """Ends dead streams at what somebody holds, whether its causes are held or not."""
+    """Ends dead streams at the last message a survivor holds, even if its causes are not held."""
 
     agreement_class = Unclosed
 
@@ -380,7 +380,7 @@ class Undropped(Recovery):
 
 
 class KeepsTheUnreported(Member):
-    """Keeps what came of a dead stream after its report, although nobody else has it."""
+    """Keeps what came of a dead stream after its report, although no other node has it."""
 
     core_class = with_parts(recovery_class=Undropped)
 

@@ -33,7 +33,7 @@ async def read_to_the_end(messages: RemoteSubscription) -> tuple[list[bytes], Ex
 
 
 async def settle() -> None:
-    """Let everything happen that can happen without anybody reading."""
+    """Let everything happen that can happen without a reader."""
     for _ in range(200):
         await asyncio.sleep(0.001)
 

@@ -58,7 +58,7 @@ suspect_min = "60s"
 suspect_max = "60s"
 deaf_after = "60s"
 """
-"""Nobody is taken for dead because the machine is busy."""
+"""No node is taken for dead because the machine is busy."""
 
 
 @pytest.fixture(scope="module")
@@ -99,4 +99,4 @@ def wait_for_subscriber(topic: str, seed: str) -> list[int]:
         listed = json.loads(answer("topics", "--json", *at(seed)))["topics"]
         if listed.get(topic):
             return list(listed[topic])
-    raise AssertionError(f"nobody subscribed to {topic!r} in 60 s")
+    raise AssertionError(f"no node subscribed to {topic!r} in 60 s")

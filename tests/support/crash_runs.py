@@ -1,16 +1,16 @@
 """Random runs of VCube-PB under its own assumptions ([B] 3), and its own properties ([B] 4).
 
-The seed draws everything: who subscribes, who publishes from outside, when, who answers what, who
-crashes, when or after how many copies of a broadcast, and how soon each of the others is told.
+The seed draws everything: the subscribers, publishers from outside, times, answers, the nodes that
+crash, when or after how many copies of a broadcast, and how soon each of the others is told.
 Links reorder but lose nothing, crashes are for good, and detection is perfect.  The subscribers
 are there from the start.
 
 [B] 4, with "correct" for a process that never crashes:
 
 validity   a correct process delivers what it publishes;
-integrity  nobody, crashed or not, delivers a message twice, or one that nobody published;
+integrity  no process, crashed or not, delivers a message twice, or one that was not published;
 agreement  what one correct process delivers, all correct subscribers of the topic deliver;
-order      nobody, crashed or not, delivers a message after one that it precedes.
+order      no process, crashed or not, delivers a message after one that it precedes.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Chain:
             world.publish(node, topic, reply_to=(ident,))
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Nobody joins."""
+        """No node joins."""
 
 
 def crash_run(seed: int, make: MakePB = faithful) -> CrashRun:

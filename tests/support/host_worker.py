@@ -31,7 +31,7 @@ async def obey(node: cubecast.Node, messages: cubecast.Subscription, order: dict
             say(stable=True)
         case "read":
             say(text=(await anext(messages)).payload.decode())
-        case "alone":  # until nobody else is there, or only so many
+        case "alone":  # until no other node is there, or only so many
             events = node.events()
             while len(node.members) > order["members"]:
                 await anext(events)

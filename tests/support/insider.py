@@ -1,4 +1,4 @@
-"""Somebody who holds the cluster's key and opens connections of its own, as whoever it likes.
+"""A key holder that opens connections of its own, under any name.
 
 For tests of what a packet of a member, or of a node that is no member, does to live nodes.  The
 handshake proves the secret; the uid is what the dialler says it is.
@@ -78,7 +78,7 @@ class Insider:
     async def heeded(self) -> bool:
         """Wait until all that was said was looked at; False if the victim hung up for it.
 
-        Whoever tells a node of the very view that it is in is answered, the way it came.
+        A node answers a message that tells of the view it is in, the way it came.
         """
         view = view_of(self.victim)
         self.say(Install(view.id.ballot, view.id, view, {}, {}))
@@ -117,14 +117,14 @@ def view_of(node: Node) -> View:
 
 
 def invented(view: View, teller: Who, size: int = 300, epoch: int | None = None) -> View:
-    """A view of the same cluster with the teller and names that nobody has."""
+    """A view of the same cluster with the teller and names that no node has."""
     members = {slot: Who(f"nobody{slot}", f"127.0.0.1:{slot + 1}", 1) for slot in range(1, size)}
     number = ViewId(view.epoch + 1 if epoch is None else epoch, Ballot(view.id.ballot.round + 1, 0))
     return View(number, {0: teller, **members}, view.cluster)
 
 
 async def all_talk(nodes: Sequence[Node], topic: str = "still/here") -> None:
-    """Everybody publishes, and everybody hears everybody."""
+    """All nodes publish, and each reads the messages of all."""
     readers = [await node.subscribe(topic).__aenter__() for node in nodes]
     for node in nodes:
         await node.publish(topic, node.uid)

@@ -23,7 +23,7 @@ from cubecast.protocol.topic.stream_table import StreamTable
 from cubecast.protocol.topic.topic import TopicCore
 from support.chaos_mutants import mutant, of_topics, with_parts
 
-# -- gaps that nobody needs ------------------------------------------------------------------------
+# -- needless gaps ---------------------------------------------------------------------------------
 
 
 class Skittish(CubecastNode):
@@ -39,13 +39,13 @@ class Skittish(CubecastNode):
 
 @mutant("loss-reasons", 1)
 class JumpsAtEveryExclusion(Member):
-    """Jumps to a new cut in every topic whenever somebody was excluded, whoever it was."""
+    """Jumps to a new cut in every topic whenever any node was excluded."""
 
     core_class = Skittish
 
 
 class PickyPort:
-    """Hands every third message of others to nobody and calls it a gap, once a view has changed."""
+    """Drops every third message of others and calls it a gap, once a view has changed."""
 
     def __init__(self, context: Context) -> None:
         self._node = context.node
@@ -86,7 +86,7 @@ class Hoarder(CubecastNode):
 
 
 class KeepsTopicsForEver(Member):
-    """Never forgets a topic, however long nobody has had to do with it."""
+    """Never forgets a topic, however long it has been unused."""
 
     core_class = Hoarder
 
@@ -99,7 +99,7 @@ class Amnesiac(CubecastNode):
 
 
 class PrunesTooEarly(Member):
-    """Forgets history as if nobody were absent and all views had passed."""
+    """Forgets history as if no node were absent and all views had passed."""
 
     core_class = Amnesiac
 

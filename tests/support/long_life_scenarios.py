@@ -12,7 +12,7 @@ from support.member_stories import Story
 from support.member_toys import Flying, Members
 
 QUIET = 100_000
-"""Far more than it takes a node to forget what nobody uses."""
+"""Far longer than a node takes to forget unused topics."""
 
 
 def topics_that_were_used_once_are_forgotten(kind: type[Member]) -> None:
@@ -78,7 +78,7 @@ def nobody_has_another_member_let_go(kind: type[Member]) -> None:
     world.flying.append(Flying(2, 0, lie, world.members[2].seal()))
     world.settle()
     assert world.masks() == [0b111] * 3
-    assert [one.who.uid for one in world.members] == ["n0", "n1", "n2"], "nobody had to come back"
+    assert [one.who.uid for one in world.members] == ["n0", "n1", "n2"], "no node had to come back"
     assert world.publish(1, "still here")
     world.settle()
     assert world.ports[2].delivered() == ["still here"]

@@ -12,7 +12,7 @@ def what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end(
     member: type[Member],
 ) -> None:
     """Node 3 is taken for dead and is not.  Node 1, a relay of its tree, reports its first message,
-    then passes on its second one; nobody will have that, also if it arrives with the end known.
+    then passes on its second one; no node will have that, even if it arrives with the end known.
     """
     world = Members(4, kind=member)
     world.publish(3, "first")
@@ -65,7 +65,7 @@ def who_joins_is_told_of_ends_that_nobody_who_reads_has_come_to(
 ) -> None:
     """What node 3 said before it died has node 2 alone, which left: it inherits, reading nothing.
 
-    Node 1 joins before anybody is fed; then node 0 has read it and says more.
+    Node 1 joins before any node is fed; then node 0 has read it and says more.
     """
     world = Members(4, 0b1101, kind=member)
     world.publish(3, "first")

@@ -170,7 +170,7 @@ class Members:
                     member.on_wake(self.now)
 
     def masks(self) -> list[int | None]:
-        """Who is in the view of each node that is up."""
+        """The members in the view of each node that is up, as a mask."""
         return [
             None if member.view is None else member.view.mask
             for node, member in enumerate(self.members)

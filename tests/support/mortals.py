@@ -16,7 +16,7 @@ from cubecast.sim.protocols import Mortality
 
 
 class Silent(Flood):
-    """Takes everything and does nothing: nobody ever joins, nothing is ever delivered."""
+    """Takes everything and does nothing: no node ever joins, nothing is ever delivered."""
 
     def subscribe(self, topic: Topic, now: Time) -> None: ...
 
@@ -25,7 +25,7 @@ class Silent(Flood):
 
 
 class Listener(Flood):
-    """A flood that remembers which life of whom it heard, and counts it."""
+    """A flood that remembers which life of which node it heard, and counts it."""
 
     def __init__(self, node: NodeId, port: Port, life: int, nodes: int) -> None:
         super().__init__(node, port, life, nodes)

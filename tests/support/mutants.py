@@ -251,7 +251,7 @@ class Hasty(Membership):
 
 @mutant("completeness", 20)
 class ReturnsBeforeTheWave(CubecastNode):
-    """``subscribe()`` returns when nobody has heard of it yet."""
+    """``subscribe()`` returns when no other node has heard of it yet."""
 
     membership_class = Hasty
 
@@ -419,7 +419,7 @@ class TellsItsCore(Membership):
 
 @mutant("crash", 100)
 class RelaysByItsOwnView(CubecastNode):
-    """Hole 2: a relay passes a frame to the members it knows; whoever is not addressed objects."""
+    """Hole 2: a relay passes a frame to the subscribers it knows; one not addressed objects."""
 
     core_class = of_parts(streams_class=Opinionated)
     membership_class = TellsItsCore
@@ -489,7 +489,7 @@ class Careless(Repair):
 
 @mutant("completeness", 20)
 class NeverRepairs(CubecastNode):
-    """Sends everything once and asks nobody whether it arrived."""
+    """Sends everything once and never asks whether it arrived."""
 
     core_class = of_parts(repair_class=Careless)
 

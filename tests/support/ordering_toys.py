@@ -38,8 +38,8 @@ class Timed:
 def subscribed(order: str, *, nodes: str = "pqr", unheard: str = "", **subscriptions: str) -> SetUp:
     """A world in which all subscriptions are complete; topics are characters, the highest first.
 
-    The service notifies nothing to those `unheard`.  A subscriber tells nobody what it is notified
-    of, so what the others see does not depend on it.
+    The service notifies nothing to those `unheard`.  A subscriber tells no other what it is
+    notified of, so what the others see does not depend on it.
     """
 
     def set_up(make: Make) -> OrderingWorld:

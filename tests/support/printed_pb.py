@@ -59,7 +59,7 @@ class Line33(VCubePB):
 class Lines38(VCubePB):
     """5.3:38-39 inside the `if` of line 34, as indented: an ACK of the dead is awaited for ever.
 
-    That is so where nobody is left in its cluster, or the next one there has the message already.
+    That is so where no node is left in its cluster, or the next one there has the message already.
     """
 
     def _send_round(
@@ -71,7 +71,7 @@ class Lines38(VCubePB):
 
 @broken("agreement")
 class Line44(VCubePB):
-    """5.2:44: whoever receives a message returns, and nobody beyond the first hop has it."""
+    """5.2:44: a receiver of a message returns, and no node beyond the first hop has it."""
 
     def _receive_tree(self, message: TreeMessage, sender: NodeId) -> None:
         state = self._state(message.topic)
@@ -178,9 +178,9 @@ class Line28Of52(VCubePB):
 
 
 class Line3(VCubePB):
-    """5.2:3: whoever joins is a member, also if it is known to have crashed.
+    """5.2:3: a joining node is a member, even if it is known to have crashed.
 
-    Nobody joins in the crash runs: tests/papers/test_vcube_pb.py has the story.
+    No node joins in the crash runs: tests/papers/test_vcube_pb.py has the story.
     """
 
     def _living(self, joined: int) -> int:
@@ -188,7 +188,7 @@ class Line3(VCubePB):
 
 
 class Line6(VCubePB):
-    """5.2:5-6: those who leave are taken out one by one.  Its story is there, too."""
+    """5.2:5-6: leavers are taken out one by one.  Its story is there, too."""
 
     def _take_leave(self, state: TopicState, left: int) -> None:
         for node in members_of(left):

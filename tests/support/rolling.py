@@ -45,7 +45,7 @@ ENVIRONMENT = {**os.environ, "CUBECAST_LEAVE_TIMEOUT_S": "100", "CUBECAST_JOIN_T
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, as long as nobody else takes them."""
+    """Ports without a listener, as long as no other process takes them."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
@@ -174,7 +174,7 @@ class Fleet:
         self._processes: dict[int, subprocess.Popen[str]] = {}
 
     async def start(self, number: int, first: bool = False) -> None:
-        """Start a node; it joins whoever of the others is there."""
+        """Start a node; it joins any of the others that is there."""
         words = [sys.executable, "-m", "cubecast.cli.main", "node"]
         words += ["--listen", self.addresses[number]]
         words += ["--begin"] if first else ["--join", ",".join(self.addresses)]

@@ -2,7 +2,7 @@
 
     python s3_server.py PORT
 
-Objects below the folder ``late`` appear late: whoever asks for one that was just written is told
+Objects below the folder ``late`` appear late: a client that asks for one just written is told
 `TIMES` times that there is none, and listings leave it out as often.
 """
 

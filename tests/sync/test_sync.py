@@ -129,7 +129,7 @@ def test_a_request_can_be_refused(node: cubecast.sync.Node, client: cubecast.syn
 def test_an_answer_outside_the_loop_is_refused_and_says_what_to_call(
     node: cubecast.sync.Node, client: cubecast.sync.Client
 ) -> None:
-    """A coroutine that nobody awaits, or one in the loop of a notebook, would answer nothing."""
+    """A coroutine that is not awaited, or one in the loop of a notebook, would answer nothing."""
 
     async def in_another_loop(request: cubecast.Message) -> None:
         await request.reply("no")
@@ -161,7 +161,7 @@ def test_an_answer_outside_the_loop_is_refused_and_says_what_to_call(
 
 
 def test_a_typed_topic_is_refused_before_anything_is_lost(client: cubecast.sync.Client) -> None:
-    """A coroutine that nobody awaits would send nothing."""
+    """A coroutine that is not awaited would send nothing."""
     topic = cubecast.TypedTopic("sensors/hall", cubecast.codecs.json(int))
     through: Any = client
     for use in (lambda: topic.publish(through, 1), lambda: topic.subscribe(through)):
@@ -233,7 +233,7 @@ def test_waiting_ends_after_the_timeout(client: cubecast.sync.Client) -> None:
         client.run(asyncio.sleep(PATIENCE_S), timeout=0.01)
 
 
-def test_what_is_raised_in_the_loop_is_raised_to_the_caller(client: cubecast.sync.Client) -> None:
+def test_an_error_in_the_loop_is_raised_to_the_caller(client: cubecast.sync.Client) -> None:
     with pytest.raises(TypeError, match="a topic must be a str"):
         client.publish(7, b"")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="policy"):
@@ -316,7 +316,7 @@ def test_a_call_that_waits_ends_when_another_thread_closes(node: cubecast.sync.N
 
 
 def test_breaking_out_of_a_loop_unsubscribes(node: cubecast.sync.Node) -> None:
-    node.publish(TOPIC, "nobody hears this")
+    node.publish(TOPIC, "this is not heard")
     for number, _ in enumerate(_talking(node)):
         if number == 2:
             break
@@ -375,7 +375,7 @@ def test_a_thread_that_publishes_counts_as_the_reader_that_it_is() -> None:
         node.publish(TOPIC, "a question")
         until(lambda: ended.is_set() or node.run(_holds_readers(node.inner)))
         assert not ended.is_set()
-        answering.join(PATIENCE_S)  # nobody reads `idle`, so its publish fails in the end
+        answering.join(PATIENCE_S)  # `idle` is not read, so its publish fails in the end
         assert ended.is_set()
         node.run(idle.close())
 
@@ -511,7 +511,7 @@ def test_an_exception_in_the_block_is_let_through(node: cubecast.sync.Node) -> N
     assert client.closed
 
 
-def test_what_leaving_raises_is_raised_by_close_once() -> None:
+def test_an_error_of_leaving_is_raised_by_close_once() -> None:
     class Stubborn:
         async def __aenter__(self) -> str:
             return "value"

@@ -305,7 +305,7 @@ OUTCOMES = {
     "four publications": 73,
     "four in a chain": 1,
 }
-"""How many histories are possible where nobody comes or goes."""
+"""How many histories are possible where no node comes or goes."""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -357,7 +357,7 @@ def test_hole_2_a_relay_of_vcube_ps_can_skip_a_branch() -> None:
     assert not any("is lost" in line for line in finding.schedule)
 
 
-def test_vcube_ps_keeps_causal_order_while_nobody_comes_or_goes() -> None:
+def test_vcube_ps_keeps_causal_order_while_no_node_comes_or_goes() -> None:
     case = faithful(3, publish(0, "a"), publish(1, "b", "a"), publish(2, "c"), members=7)
     result = explore(case)
     assert result.ok, result
@@ -487,13 +487,13 @@ class PlainPort:
         self.history.append(("left", ""))
 
     def discovered(self, topic: str) -> None:
-        """Nobody follows a pattern in these cases."""
+        """No node follows a pattern in these cases."""
 
     def followed(self, key: object, complete: bool) -> None:
-        """Nobody follows a pattern in these cases."""
+        """No node follows a pattern in these cases."""
 
     def listed(self, ticket: object, topics: object, complete: bool) -> None:
-        """Nobody follows a pattern in these cases."""
+        """No node follows a pattern in these cases."""
 
     def writable(self, topic: str) -> None:
         """Nothing is refused in these cases."""
@@ -650,7 +650,7 @@ def parrots(kind: type[Parrot], *steps: Step) -> Case:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_goes_wrong_is_named(case: Case, what: str, message: str) -> None:
+def test_each_kind_of_finding_is_named(case: Case, what: str, message: str) -> None:
     result = explore(case)
     assert result.complete
     assert not result.ok
@@ -744,6 +744,6 @@ def test_unordered_attributes_and_caches_make_no_difference() -> None:
     assert form(one, loose) == form(other, loose)
 
 
-def test_what_cannot_be_looked_into_has_no_form() -> None:
+def test_an_opaque_object_has_no_canonical_form() -> None:
     with pytest.raises(TypeError, match="no canonical form"):
         form(Box(a=iter([1])))

@@ -31,7 +31,7 @@ EPOCHS = AgreementConfig(
     alone_after=12 * LONG,
     absent_for=12 * LONG,
 )
-"""What is lost is said again whenever timers fire; nobody is given up before that was in vain."""
+"""Lost messages are sent again whenever timers fire; no node is given up before that fails."""
 ORDERED = Rules(ordered=frozenset({"parcel"}), urgent=frozenset({"parcel-ack"}))
 EAGER = Rules(
     ordered=frozenset({"parcel"}), urgent=frozenset({"ack", "parcel-ack", "installed", "stable"})
@@ -51,7 +51,7 @@ def unsubscribe(node: NodeId) -> Step:
 
 
 def idle(process: Process) -> str | None:
-    """A member at rest keeps no frame and owes nobody anything."""
+    """What a member at rest still keeps or owes, if anything."""
     assert isinstance(process, Member)
     load = process.load()
     if any(load):
@@ -107,51 +107,51 @@ LEADER_DIES: dict[str, Any] = {"members": 0, "crashes": 2, "mortal": 0b1001}
 
 # By number of nodes.  Node 0 publishes; of four nodes, 2 is the relay to 3, and 1 the heir of 0.
 CASES: dict[str, Case] = {
-    "2: anybody begins again, one loss": crashing(2, A, members=3, restarts=1, rules=ONE_LOSS),
-    "2: anybody begins again, one loss, with an answer": crashing(
+    "2: any node begins again, one loss": crashing(2, A, members=3, restarts=1, rules=ONE_LOSS),
+    "2: any node begins again, one loss, with an answer": crashing(
         2, A, B, members=3, restarts=1, rules=ONE_LOSS
     ),
     "3: one loss, with an answer": crashing(3, A, B, members=7, crashes=0, rules=ONE_LOSS),
-    "3: anybody, one loss": crashing(3, A, members=7, rules=ONE_LOSS),
-    "3: anybody begins again": crashing(3, A, members=7, restarts=1),
-    "3: anybody, any order": crashing(3, A, members=7, rules=ANYTHING),
-    "3: anybody, with an answer": crashing(3, A, B, members=7),
+    "3: any node, one loss": crashing(3, A, members=7, rules=ONE_LOSS),
+    "3: any node begins again": crashing(3, A, members=7, restarts=1),
+    "3: any node, any order": crashing(3, A, members=7, rules=ANYTHING),
+    "3: any node, with an answer": crashing(3, A, B, members=7),
     "3: two, with an answer": crashing(3, A, B, members=7, crashes=2),
-    "3: anybody, while 2 joins": crashing(3, A, subscribe(2), members=3),
-    "3: anybody, while 2 leaves": crashing(3, A, unsubscribe(2), members=7),
+    "3: any node, while 2 joins": crashing(3, A, subscribe(2), members=3),
+    "3: any node, while 2 leaves": crashing(3, A, unsubscribe(2), members=7),
     "3: two, while 2 joins": crashing(3, A, subscribe(2), members=3, crashes=2),
     "3: the publisher of two, with an answer": crashing(
         3, A, publish(0, "c"), B, members=7, mortal=0b001
     ),
-    "3: anybody, while 2 enters the cluster": crashing(3, A, members=3, outside=4),
-    "3: anybody, while 2 leaves the cluster": crashing(
+    "3: any node, while 2 enters the cluster": crashing(3, A, members=3, outside=4),
+    "3: any node, while 2 leaves the cluster": crashing(
         3, A, unsubscribe(2), Step(2, "depart"), members=7
     ),
-    "3: anybody, while 0 leaves the cluster": crashing(
+    "3: any node, while 0 leaves the cluster": crashing(
         3, publish(1, "a"), Step(0, "depart"), members=6
     ),
     "3: a doubt": crashing(3, A, members=7, crashes=0, doubts=1),
     "3: 1 takes the leader for dead and crashes": crashing(
         3, members=7, mortal=0b010, doubts=1, doubted=0b001
     ),
-    "4: anybody": crashing(4, A, members=15),
+    "4: any node": crashing(4, A, members=15),
     "4: the publisher, with an answer": crashing(4, A, B, members=15, mortal=0b0001),
     "4: the relay, with an answer": crashing(4, A, publish(3, "b", "a"), members=15, mortal=0b0100),
     "4: the newcomer, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b1000),
     "4: the leader of a change": crashing(4, **LEADER_DIES),
     "4: two, without publications": crashing(4, members=15, crashes=2),
-    "4: anybody, while 3 enters the cluster": crashing(4, members=7, outside=8),
-    "4: anybody, while 0 leaves the cluster": crashing(4, Step(0, "depart"), members=14),
+    "4: any node, while 3 enters the cluster": crashing(4, members=7, outside=8),
+    "4: any node, while 0 leaves the cluster": crashing(4, Step(0, "depart"), members=14),
     "4: a doubt, without publications": crashing(4, members=15, crashes=0, doubts=1),
 }
 
 LONG_CASES: dict[str, Case] = {
     "4: the leaver, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0100),
     "3: two, while 2 leaves": crashing(3, A, unsubscribe(2), members=7, crashes=2),
-    "3: anybody, with an answer, acknowledgements late": crashing(
+    "3: any node, with an answer, acknowledgements late": crashing(
         3, A, B, members=7, rules=ORDERED
     ),
-    "3: anybody, while 2 enters the cluster and joins": crashing(
+    "3: any node, while 2 enters the cluster and joins": crashing(
         3, A, subscribe(2), members=3, outside=4
     ),
     "4: publisher and heir": crashing(4, A, members=15, crashes=2, mortal=0b0011),
@@ -159,7 +159,7 @@ LONG_CASES: dict[str, Case] = {
     "4: two": crashing(4, A, members=15, crashes=2),
     "4: a doubt": crashing(4, A, members=15, crashes=0, doubts=1),
     "4: the publisher, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0001),
-    "4: anybody, with an answer": crashing(4, A, B, members=15),
+    "4: any node, with an answer": crashing(4, A, B, members=15),
     "4: the relay, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0100),
     "4: the publisher, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0001),
 }
@@ -198,7 +198,7 @@ def test_short_cuts_lose_no_outcome(long: Case) -> None:
 
 
 class Teller:
-    """Tells two others what it publishes, and is trusted to: nobody notices that it is gone."""
+    """Tells two others what it publishes, and is trusted to: no node notices that it is gone."""
 
     label: ClassVar[str] = "teller"
 
@@ -264,7 +264,7 @@ class OldBallots(ViewAgreement):
 
 
 class Obstinate(ViewAgreement):
-    """Decides for itself what comes after its view, though somebody has gone over to another."""
+    """Decides for itself what comes after its view, though a node has gone over to another."""
 
     def on_report(self, report: Report, sender: NodeId, now: Time) -> None:
         installed = report.installed
@@ -295,7 +295,7 @@ class Unfrozen(TopicCore):
 
 
 class EndsWhereItStands(Recovery):
-    """Ends a dead stream where it stands; nobody feeds anybody."""
+    """Ends a dead stream where it stands; no node feeds another."""
 
     def end_stream(self, final: Final, now: Time) -> bool:
         inbox = self._streams.inboxes.get(final.stream)

@@ -62,14 +62,14 @@ async def test_timers_fire_in_order_and_at_their_time() -> None:
 
 
 @on_virtual_time
-async def test_a_time_out_strikes_although_nobody_waits() -> None:
+async def test_a_time_out_strikes_although_nothing_else_runs() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1000):
             await asyncio.get_running_loop().create_future()
 
 
 @on_virtual_time
-async def test_who_polls_without_sleeping_sees_time_pass() -> None:
+async def test_a_task_that_polls_without_sleeping_sees_time_pass() -> None:
     loop = asyncio.get_running_loop()
     seen: list[int] = []
     loop.call_later(0.001, seen.append, 1)
@@ -214,7 +214,7 @@ async def turns(count: int = 10) -> None:
 
 
 @on_virtual_time
-async def test_what_is_written_arrives_in_order_before_the_end() -> None:
+async def test_data_written_arrives_in_order_before_the_end() -> None:
     here, there = await connected()
     here.transport.write(b"one")
     here.transport.writelines([b"two", b"three"])
@@ -261,7 +261,7 @@ async def test_paused_reading_keeps_data() -> None:
 
 
 @on_virtual_time
-async def test_nobody_listens_or_somebody_does_already() -> None:
+async def test_a_dial_to_no_listener_and_a_second_listener_are_refused() -> None:
     network = MemoryNetwork()
     with pytest.raises(ConnectionRefusedError):
         await network.dial(Noting, "host", 7400)
@@ -356,7 +356,7 @@ async def test_a_delay_lets_an_answer_overtake_and_it_waits() -> None:
 
 @on_virtual_time
 async def test_a_short_partition_stalls_and_heals() -> None:
-    """Nobody is taken for dead in a second."""
+    """No node is taken for dead in a second."""
     async with Cluster(4) as cluster, cluster[3].subscribe(TOPIC) as messages:
         await cluster[0].publish(TOPIC, "before")
         await anext(messages)
@@ -377,7 +377,7 @@ async def test_a_short_partition_stalls_and_heals() -> None:
 
 
 @on_virtual_time
-async def test_what_does_not_settle_names_the_topic_the_node_and_the_full_subscription() -> None:
+async def test_a_settle_that_fails_names_the_topic_the_node_and_the_full_subscription() -> None:
     async with (
         Cluster(2) as cluster,
         cluster[1].subscribe(TOPIC, queue_bytes=1000) as messages,
@@ -391,7 +391,7 @@ async def test_what_does_not_settle_names_the_topic_the_node_and_the_full_subscr
         assert "a subscription to 'chat/room1' at node 1 (the application, policy block)" in told
         assert told.endswith("bytes unread, limit 1000")
         await take(messages, 5)
-        reading = asyncio.create_task(take(messages, 1))  # as a reader does who comes for more
+        reading = asyncio.create_task(take(messages, 1))  # as a reader that comes for more
         await cluster.settle()
         reading.cancel()
 
@@ -432,7 +432,7 @@ async def test_a_gap_is_right_where_it_was_asked_for_and_nowhere_else() -> None:
             for number in range(100):
                 await cluster[0].publish(TOPIC, bytes(1000))
                 await anext(strict)
-                if number == 0:  # the publisher knows by now who is subscribed
+                if number == 0:  # the publisher knows the subscribers by now
                     cluster.cut(0, 1)
             cluster.heal()
             while not isinstance(event := await anext(events), Gap):
@@ -461,7 +461,7 @@ async def fill_and_cut(cluster: Cluster, publisher: int, subscriber: int) -> Non
 
 
 @on_virtual_time
-async def test_who_is_no_longer_lossy_misses_nothing_although_it_hears_late_that_it_was() -> None:
+async def test_a_subscriber_no_longer_lossy_misses_nothing_after_a_late_suspension_notice() -> None:
     """Waves reach the publisher by way of others, its notice does not come through."""
     config = NodeConfig.preset("local", window=20_000)
     async with (
@@ -523,7 +523,7 @@ async def test_a_reader_that_waits_in_vain_is_a_deadlock() -> None:
 
 
 @on_virtual_time
-async def test_what_makes_no_sense_is_refused() -> None:
+async def test_invalid_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one node"):
         Cluster(0)
     async with Cluster(2, trace=False) as cluster:

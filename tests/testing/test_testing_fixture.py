@@ -20,8 +20,8 @@ from cubecast.testing import Cluster, on_virtual_time, run
 from cubecast.trace import Record
 
 TOPIC = "chat/room1"
-SECRET = "a secret that nobody guesses"
-OTHER = "another secret nobody guesses"
+SECRET = "a secret that is not guessed"
+OTHER = "another secret not guessed"
 
 # -- light clients and secrets in memory -----------------------------------------------------------
 
@@ -52,7 +52,7 @@ def test_clients_in_memory_talk_in_order_and_one_seed_is_one_trace(secret: str) 
 
 
 @on_virtual_time
-async def test_what_is_sealed_in_memory_is_not_readable_on_the_way(
+async def test_sealed_packets_in_memory_are_not_readable_on_the_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passed = listen_in(monkeypatch)
@@ -61,10 +61,10 @@ async def test_what_is_sealed_in_memory_is_not_readable_on_the_way(
         cluster.connect(0) as client,
         cluster[1].subscribe(TOPIC) as messages,
     ):
-        await client.publish(TOPIC, "for nobody else")
-        assert (await anext(messages)).payload == b"for nobody else"
+        await client.publish(TOPIC, "a private word")
+        assert (await anext(messages)).payload == b"a private word"
         assert len(passed) > 10
-        assert not [data for data in passed if b"for nobody else" in data or b"room1" in data]
+        assert not [data for data in passed if b"a private word" in data or b"room1" in data]
 
 
 @on_virtual_time
@@ -181,7 +181,7 @@ async def test_three_nodes_by_default(cubecast_cluster):
     await asyncio.sleep(600)
     assert cubecast_cluster.time > 600
 
-@pytest.mark.cubecast(2, secret="a secret that nobody guesses", seed=9)
+@pytest.mark.cubecast(2, secret="a secret that is not guessed", seed=9)
 class TestMarked:
     async def test_a_method(self, cubecast_cluster, tmp_path):
         async with cubecast_cluster.connect(1) as client:
@@ -198,7 +198,7 @@ def test_others_are_left_alone():
     assert "5 passed" in out
 
 
-def test_what_the_nodes_did_is_judged_when_the_test_has_passed(
+def test_the_trace_of_the_nodes_is_judged_when_the_test_has_passed(
     tests_of: Callable[..., str],
 ) -> None:
     body = """

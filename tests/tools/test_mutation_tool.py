@@ -82,7 +82,7 @@ def test_the_mutants_of_a_line(line: str, mutants: list[str], tmp_path: Path) ->
         "x = 'a' + 'b'",
     ],
 )
-def test_what_only_people_read_is_not_changed(source: str, tmp_path: Path) -> None:
+def test_text_that_only_people_read_is_not_changed(source: str, tmp_path: Path) -> None:
     assert changes(source, tmp_path) == set()
 
 

@@ -179,7 +179,7 @@ def check_shape(spanning: Tree) -> None:
 
 @pytest.mark.parametrize(("n", "density"), LARGE)
 @pytest.mark.parametrize("seed", range(3))
-def test_tree_reaches_each_member_once_and_nobody_else(n: int, density: float, seed: int) -> None:
+def test_tree_reaches_each_member_once_and_no_other_node(n: int, density: float, seed: int) -> None:
     chance = random.Random(f"{n} {density} {seed}")
     members = random_members(n, density, chance)
     dimension = dimension_for(n)
@@ -230,7 +230,7 @@ def test_full_cube_has_the_binomial_tree_of_height_d() -> None:
 
 
 def test_ids_may_be_missing() -> None:
-    """Six ids in a cube of eight, one of them gone: nobody is skipped, no gap is crossed."""
+    """Six ids in a cube of eight, one of them gone: no member is skipped, no gap is crossed."""
     spanning = tree(5, mask_of([0, 1, 2, 3, 5]), dimension_for(6))
     assert dict(spanning.children) == {5: (1,), 1: (0, 3), 0: (), 3: (2,), 2: ()}
     assert spanning.height == 3
@@ -244,7 +244,7 @@ def test_forwarders_are_counted_without_the_root() -> None:
 
 
 @pytest.mark.parametrize("members", [0, mask_of([3])])
-def test_a_root_with_nobody_to_reach(members: int) -> None:
+def test_a_root_without_other_members_has_no_edges(members: int) -> None:
     spanning = tree(3, members, 2)
     assert (spanning.nodes, spanning.edges, spanning.height) == ((3,), (), 0)
 

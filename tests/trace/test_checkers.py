@@ -38,7 +38,7 @@ def test_an_empty_trace_is_correct() -> None:
 # no-creation
 
 
-def test_a_message_that_nobody_published_is_a_creation() -> None:
+def test_an_unpublished_message_is_a_creation() -> None:
     story = Story(joined=[A, B]).deliver("ghost", B)
     assert story.broken("no-creation") == [("no-creation", B, "ghost")]
 
@@ -91,7 +91,7 @@ def test_leaving_and_joining_again_is_no_excuse_for_a_duplicate() -> None:
     assert story.broken() == [("no-duplication", B, "m")]
 
 
-def test_a_message_that_nobody_published_can_be_duplicated() -> None:
+def test_an_unpublished_message_can_be_duplicated() -> None:
     story = Story(joined=[B]).deliver("ghost", B, B)
     assert story.broken("no-duplication") == [("no-duplication", B, "ghost")]
 
@@ -136,7 +136,7 @@ def test_concurrent_messages_may_come_in_any_order() -> None:
     assert story.deliver("y", B, D, A, C).deliver("x", D).broken() == []
 
 
-def test_what_a_node_published_and_never_delivered_precedes_what_it_publishes_next() -> None:
+def test_a_publication_its_node_never_delivered_precedes_its_next_publication() -> None:
     story = Story(joined=[B]).publish(A, "m1").publish(A, "m2").deliver("m2", B).deliver("m1", B)
     assert story.broken("causal-order") == [("causal-order", B, "m1")]
 
@@ -235,7 +235,7 @@ def test_a_hole_in_a_subscription_that_ended() -> None:
 
 
 def test_a_hole_behind_something_never_delivered() -> None:
-    """m0 -> m1 -> m2: who delivers m2 and leaves has two holes, one of them by way of the other."""
+    """m0 -> m1 -> m2: a leaver that delivered m2 has two holes, one of them by way of the other."""
     story = Story(joined=[A, B, C, D]).publish(A, "m0").deliver("m0", A, B, C).publish(B, "m1")
     story.deliver("m1", A, B, C).publish(C, "m2").deliver("m2", A, B, C, D).leave(D)
     assert story.broken() == [("completeness", D, "m0"), ("completeness", D, "m1")]

@@ -32,7 +32,7 @@ def test_a_message_seen_again_in_a_new_life_is_no_duplicate() -> None:
     assert story.deliver("m", B).broken() == [("no-duplication", B, "m")]
 
 
-def test_a_restart_that_nobody_saw_coming_ends_the_life_before() -> None:
+def test_a_restart_without_a_crash_record_ends_the_life_before() -> None:
     story = drama(A, B).publish(A, "m").deliver("m", A)
     story.restart(B).view(1, 0b11, A, B)
     assert story.broken() == []
@@ -46,7 +46,7 @@ def test_two_lives_of_a_publisher_are_two_publishers() -> None:
     assert story.broken() == []
 
 
-def test_who_is_dead_delivers_nothing() -> None:
+def test_a_dead_node_delivers_nothing() -> None:
     story = drama(A, B).publish(A, "m")
     story.crash(B).view(1, 0b01, A).deliver("m", A)
     assert story.broken() == []
@@ -69,7 +69,7 @@ def test_a_message_of_a_life_that_is_up_is_owed_to_who_is_up() -> None:
     assert story.deliver("m", C).broken() == []
 
 
-def test_a_message_that_died_with_its_publisher_is_owed_to_nobody() -> None:
+def test_a_message_that_died_with_its_publisher_is_not_owed() -> None:
     story = drama(A, B, C).publish(A, "m").deliver("m", A)
     assert story.survivors().broken() == []
 
@@ -97,7 +97,7 @@ def test_a_hole_in_a_life_that_crashed_is_a_loss_too() -> None:
     assert story.broken("completeness") == [], "its publisher took it back, though late"
 
 
-def test_a_discard_of_somebody_else_does_not_excuse() -> None:
+def test_a_discard_by_a_node_other_than_the_publisher_does_not_excuse() -> None:
     story = drama(A, B, C).publish(A, "m").deliver("m", A, B)
     story.view(1, 0b011, A, B).view(2, 0b111, A, B, C).discard(C, id="m")
     assert story.broken() == [("completeness", C, "m")]
@@ -107,7 +107,7 @@ def test_a_discard_of_somebody_else_does_not_excuse() -> None:
 # agreement
 
 
-def test_what_one_survivor_delivered_of_the_dead_all_deliver() -> None:
+def test_a_message_of_the_dead_that_one_survivor_delivered_all_deliver() -> None:
     story = drama(A, B, C).publish(A, "m").deliver("m", A, B)
     story.survivors()
     assert story.broken() == [("agreement", C, "m")]
@@ -120,7 +120,7 @@ def test_survivors_that_agree_to_drop_a_message_do_agree() -> None:
     assert story.survivors().discard(C, id="m").broken() == []
 
 
-def test_a_delivery_in_a_life_that_ended_binds_nobody() -> None:
+def test_a_delivery_in_a_life_that_ended_does_not_bind_others() -> None:
     story = drama(A, B, C).publish(A, "m").deliver("m", A, B)
     story.survivors().crash(B).view(2, 0b100, C)
     assert story.broken() == []
@@ -133,7 +133,7 @@ def test_a_newcomer_is_not_owed_what_was_published_before_it_joined() -> None:
     assert story.survivors().broken() == []
 
 
-def test_who_left_is_owed_nothing_but_its_delivery_binds() -> None:
+def test_a_node_that_left_is_owed_nothing_but_its_delivery_binds() -> None:
     story = drama(A, B, C).publish(A, "m").deliver("m", A, B).leave(B)
     assert story.survivors().broken() == [("agreement", C, "m")]
     assert story.leave(C).broken() == []
@@ -157,7 +157,7 @@ def test_a_message_that_died_with_its_publisher_takes_no_place_of_a_counted_gap(
 # loss-reports
 
 
-def test_nobody_delivers_what_it_reports_as_lost() -> None:
+def test_a_node_must_not_deliver_a_message_it_reports_as_lost() -> None:
     for kind in ("gap", "discard"):
         before = drama(A, B).publish(A, "m").deliver("m", A, B)
         assert before.then(kind, B, id="m").broken("loss-reports") == [("loss-reports", B, "m")]
@@ -173,7 +173,7 @@ def test_a_publisher_may_have_delivered_what_the_others_discard() -> None:
     assert story.gap(A, id="m").broken("loss-reports") == [("loss-reports", A, "m")]
 
 
-def test_what_was_lost_in_one_life_may_be_delivered_in_the_next() -> None:
+def test_a_message_lost_in_one_life_may_be_delivered_in_the_next() -> None:
     story = drama(A, B).publish(A, "m").deliver("m", A).gap(B, id="m")
     story.crash(B).restart(B).view(1, 0b11, A, B).subscribe(B).join(B).deliver("m", B)
     assert story.broken() == []
@@ -229,7 +229,7 @@ def test_a_view_of_an_earlier_life_does_not_count() -> None:
     assert story.view(1, 0b11, B).broken() == []
 
 
-def test_who_is_out_for_good_is_not_waited_for() -> None:
+def test_a_node_out_for_good_is_not_waited_for() -> None:
     story = drama(A, B).view(1, 0b11, A, B).view(2, 0b01, A)
     assert story.broken() == [("convergence", B, None), ("convergence", A, None)]
     assert story.view(2, 0, B).broken() == []
@@ -444,7 +444,7 @@ def test_completeness_and_agreement_agree_with_their_definitions(records: list[R
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(["known", "unknown", "of the living", "gap", "gaps"])))
 def test_agreement_lets_a_place_of_a_counted_gap_cover_one_message(deeds: list[str]) -> None:
-    """C delivers nothing; B delivers what A and B publish, and nobody what D does."""
+    """C delivers nothing; B delivers what A and B publish; what D publishes is not delivered."""
     story = drama().join(B).join(C)
     published = 0
     for deed in deeds:
@@ -461,7 +461,7 @@ def test_agreement_lets_a_place_of_a_counted_gap_cover_one_message(deeds: list[s
     assert found == Oracle(story.records).uncounted()
 
 
-def test_who_left_the_cluster_waits_for_nothing_and_who_stays_does() -> None:
+def test_a_node_that_left_the_cluster_waits_for_nothing_and_one_that_stays_does() -> None:
     waiting = [Record("state", 5, node, "t", held=2) for node in (0, 1)]
     left = Record("view", 9, 0, seq=1, members=0)
     found = check([*waiting, left], ["quiescence"])

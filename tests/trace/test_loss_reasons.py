@@ -55,7 +55,7 @@ def told(story: Views, words: str) -> None:
 # the reader and the publisher
 
 
-def test_who_was_with_the_publisher_all_the_time_misses_nothing() -> None:
+def test_a_subscriber_with_the_publisher_all_the_time_misses_nothing() -> None:
     told(begin().publish(A, "m").gap(B, id="m"), "all the time")
 
 
@@ -82,22 +82,22 @@ def test_a_reason_that_was_over_before_the_publication_is_none() -> None:
     told(story, "all the time")
 
 
-def test_a_message_of_a_crashed_publisher_that_nobody_has_may_be_lost() -> None:
+def test_a_message_of_a_crashed_publisher_that_no_survivor_has_may_be_lost() -> None:
     story = begin().publish(A, "m").deliver("m", A).crash(A).views("B C").gap(B, id="m")
     assert story.reasons() == []
 
 
-def test_what_another_who_stayed_has_of_the_dead_is_not_lost() -> None:
+def test_a_message_of_the_dead_that_a_survivor_has_is_not_lost() -> None:
     story = begin(A, B, C).publish(A, "m").deliver("m", A, C).crash(A).views("B C").gap(B, id="m")
     told(story, "node 2 has it")
 
 
-def test_what_another_has_who_is_gone_too_may_be_lost() -> None:
+def test_a_message_that_only_another_crashed_node_has_may_be_lost() -> None:
     story = begin(A, B, C).publish(A, "m").deliver("m", A, C).crash(A).crash(C)
     assert story.views("B").gap(B, id="m").reasons() == []
 
 
-def test_what_was_stable_while_both_were_together_is_not_lost_whatever_comes_later() -> None:
+def test_a_message_stable_while_both_were_together_is_not_lost_later() -> None:
     story = begin().publish(A, "m").then("stable", A, id="m").crash(A).views("B C")
     told(story.gap(B, id="m"), "everyone had taken in")
     apart = begin().publish(A, "m").views("A C", A, C).then("stable", A, id="m")
@@ -113,14 +113,14 @@ def test_a_promise_begins_when_the_protocol_takes_the_message() -> None:
 # the subscription
 
 
-def test_who_comes_back_in_another_life_misses_what_came_before_it_joined_again() -> None:
+def test_a_node_back_in_another_life_misses_messages_before_it_joined_again() -> None:
     story = begin().views("A C", A, C).publish(A, "m").views("A B.1 C").publish(A, "n").join(B)
     assert story.gap(B, id="m").gap(B, id="n").reasons() == []
     told(story.publish(A, "o").gap(B, id="o"), "all the time")
 
 
 def test_a_join_in_the_same_life_excuses_nothing() -> None:
-    """Who jumps joins again; that it does so is no reason."""
+    """A node that jumps joins again; that is no reason."""
     told(begin().publish(A, "m").join(B).gap(B, id="m"), "all the time")
 
 
@@ -130,7 +130,7 @@ def test_an_own_message_is_missed_only_by_who_was_away() -> None:
     assert story.reasons() == []
 
 
-def test_who_takes_gaps_needs_no_reason_and_no_more_once_it_does_not() -> None:
+def test_a_lossy_subscriber_needs_no_reason_until_it_is_strict_again() -> None:
     story = begin(A).then("subscribe", B, message="lossy").join(B).publish(A, "m").gap(B, id="m")
     assert story.reasons() == []
     story.publish(A, "n").subscribe(B).join(B).gap(B, id="n")
@@ -155,7 +155,7 @@ def test_a_gap_without_a_subscription_is_undue() -> None:
     told(story, "without a subscription")
 
 
-def test_what_was_published_before_the_subscription_is_not_owed() -> None:
+def test_a_message_published_before_the_subscription_is_not_owed() -> None:
     story = begin(A).publish(A, "m").subscribe(B).join(B).views("B C", B, C).gap(B, id="m")
     told(story, "before the subscription")
 
@@ -167,7 +167,7 @@ def test_a_call_that_was_taken_back_before_it_returned_may_answer_the_next() -> 
     told(ended.views("B C", B, C).gap(B, id="m"), "before the subscription")
 
 
-def test_who_cannot_know_that_it_was_published_before_may_say_so() -> None:
+def test_a_node_may_report_an_earlier_message_if_it_cannot_know_its_time() -> None:
     """A and B were apart: for B, nothing was published before its subscription."""
     story = begin(A).views("B C", B, C).views("A", A).publish(A, "m").subscribe(B).join(B)
     assert story.views("A.1 B C").gap(B, id="m").reasons() == []
@@ -180,12 +180,12 @@ def newcomer() -> Views:
     return story.restart(B).subscribe(B)
 
 
-def test_who_came_when_a_publisher_was_dead_may_hear_late_how_far_it_went() -> None:
+def test_a_node_that_came_after_a_publisher_died_may_hear_late_of_its_end() -> None:
     story = newcomer().views("B C.1", C, B).join(B).views("A.1 B C.1")
     assert story.gap(B, id="m").reasons() == []
 
 
-def test_who_came_to_one_that_has_it_knows_that_it_was_published_before() -> None:
+def test_a_node_that_joins_a_holder_knows_that_the_message_is_older() -> None:
     told(newcomer().views("A B C.1", A, C, B).join(B).gap(B, id="m"), "before the subscription")
 
 
@@ -206,12 +206,12 @@ def test_a_discard_needs_a_publisher_that_is_gone() -> None:
     assert begin().publish(A, "m").crash(A).views("B C").discard(B, id="m").reasons() == []
 
 
-def test_what_everyone_had_taken_in_is_not_discarded() -> None:
+def test_a_stable_message_is_not_discarded() -> None:
     story = begin().publish(A, "m").then("stable", A, id="m").crash(A).views("B C")
     told(story.discard(C, id="m"), "everyone had taken in")
 
 
-def test_who_takes_gaps_discards_what_everyone_else_had_taken_in() -> None:
+def test_a_lossy_subscriber_may_discard_a_stable_message() -> None:
     story = begin(A).then("subscribe", B, message="lossy").join(B).publish(A, "m")
     story.then("stable", A, id="m")
     assert story.views("B C", B, C).discard(B, id="m").reasons() == []
@@ -220,20 +220,20 @@ def test_who_takes_gaps_discards_what_everyone_else_had_taken_in() -> None:
     told(later.discard(B, id="m"), "everyone had taken in")
 
 
-# who leaves for good
+# leaving for good
 
 
 def silent(story: Views) -> list[str]:
     return [one.message for one in check(story.records, ["completeness"]).violations]
 
 
-def test_who_leaves_leaves_nothing_behind() -> None:
+def test_a_leaver_leaves_no_undelivered_message_behind() -> None:
     story = begin().publish(A, "m").deliver("m", A).leave(A).then("view", A, topic="", members=0)
     assert silent(story) == ["not delivered, though its publisher was with us until it left"]
     assert silent(story.deliver("m", B)) == []
 
 
-def test_who_leaves_where_it_is_alone_takes_along_what_only_it_knew() -> None:
+def test_a_leaver_that_was_alone_may_take_its_messages_along() -> None:
     story = begin().publish(A, "m").deliver("m", A).views("A", A).leave(A)
     assert silent(story.then("view", A, topic="", members=0)) == []
     gone = begin().views("A C", A, C).publish(A, "m").deliver("m", A).leave(A)
@@ -249,8 +249,8 @@ def test_needless_losses_are_counted() -> None:
     assert (report.gaps, report.needless) == (1, 1)
 
 
-def test_views_that_name_no_lives_say_only_whether_anybody_was_left_out() -> None:
-    """Who comes back in another life cannot be told from who stayed."""
+def test_views_without_lives_tell_only_whether_a_node_was_left_out() -> None:
+    """A node back in another life cannot be told from one that stayed."""
     story = Views(joined=(A, B)).view(1, 0b11, A, B).publish(A, "m").gap(B, id="m")
     told(story, "no node crashed or was excluded")
     assert story.view(2, 0b01, A).view(3, 0b11, A, B).reasons() == []

@@ -53,7 +53,7 @@ def test_two_deliveries_in_the_wrong_order_are_still_found() -> None:
     assert check(merged, ["no-creation"]).ok
 
 
-def test_what_nobody_published_is_kept_and_found() -> None:
+def test_an_unpublished_delivery_is_kept_and_found() -> None:
     traces = [
         [record("join", 0, 0), record("deliver", 1, 0, "ghost"), record("publish", 2, 0, "after")],
         [record("join", 0, 1), record("deliver", 3, 1, "after")],

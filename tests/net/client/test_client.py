@@ -314,7 +314,7 @@ async def test_a_slow_client_that_drops_drops_at_the_node_and_is_told(
         for number in range(count):
             receipt = await writer.publish(TOPIC, b"%0*d" % (size, number), receipt=True)
         assert receipt is not None
-        await receipt.stable()  # nobody reads, and yet: dropped counts as consumed
+        await receipt.stable()  # not read, and yet: dropped counts as consumed
         event = await anext(events)
         assert isinstance(event, SlowSubscriber)
         assert (event.topic, event.policy) == (TOPIC, policy)
@@ -419,7 +419,7 @@ async def test_a_client_that_reads_nothing_from_its_socket_costs_a_bounded_backl
 
 
 @live
-async def test_a_silent_client_is_taken_for_gone_and_holds_up_nobody() -> None:
+async def test_a_silent_client_is_taken_for_gone_and_stalls_no_publisher() -> None:
     async with (
         cluster(2, protocol=small_window(), client_silence_s=0.5) as nodes,
         raw_client(nodes[1]) as silent,
@@ -495,7 +495,7 @@ async def test_a_broken_connection_says_of_each_publication_what_is_known() -> N
                 await first.stable()
                 second = await client.publish(TOPIC, b"on its way", receipt=True)
                 assert second is not None
-                await asyncio.sleep(0)  # the end of the tick: it is sent, nobody has answered
+                await asyncio.sleep(0)  # the end of the tick: it is sent, not answered
                 cut(client)
                 with pytest.raises(Unknown):
                     await second.stable()
@@ -536,7 +536,7 @@ async def test_a_client_killed_in_the_middle_of_a_packet_leaves_nothing_half_don
 
 
 @live
-async def test_what_a_client_handed_over_is_published_although_it_is_gone() -> None:
+async def test_publications_the_node_has_got_are_published_although_the_client_is_gone() -> None:
     """Its packets are whole, the node has no credit, and the connection breaks."""
     async with (
         cluster(2, protocol=small_window(1000)) as nodes,
@@ -713,9 +713,9 @@ async def test_a_tree_has_room_for_who_came_between_two_questions(
 
 
 @live
-async def test_what_holds_a_publisher_up_is_explained() -> None:
-    """A publisher may be out of credit for a moment only, before all that was taken in is counted,
-    and nobody is behind then; so this waits for the publisher that is held up by a reader."""
+async def test_explain_names_the_subscriber_that_holds_a_publisher_up() -> None:
+    """A publisher may be out of credit for a moment only, before all that was consumed is counted;
+    no subscriber is behind then.  So this waits until a reader holds the publisher up."""
     async with (
         cluster(2, protocol=small_window()) as nodes,
         connected(nodes) as (writer, reader),
@@ -766,7 +766,7 @@ async def test_a_topic_too_many_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> 
         await client.publish("a", b"")
 
 
-def test_what_waits_is_said_in_sentences() -> None:
+def test_explained_says_in_sentences_what_a_topic_waits_for() -> None:
     facts = {
         "standing": "in",
         "informed": True,
@@ -874,7 +874,7 @@ async def rude_client() -> AsyncIterator[tuple[RawClient, Node]]:
 
 
 @live
-async def test_who_is_not_attached_may_not_speak_as_a_client_nor_attach_twice() -> None:
+async def test_a_peer_must_attach_before_it_speaks_as_a_client_and_only_once() -> None:
     async with cluster(1) as nodes:
         async with raw(nodes[0]) as stranger:
             await stranger.authenticate("")

@@ -123,7 +123,7 @@ async def test_subscribing_counts_as_using_a_topic(monkeypatch: pytest.MonkeyPat
 
 
 @on_virtual_time
-async def test_what_cannot_be_encoded_fails_alone() -> None:
+async def test_a_publication_that_cannot_be_encoded_fails_alone() -> None:
     sent: list[FromClient] = []
     pipeline = Pipeline(lambda packet: sent.append(decode(packet)), 1000, 10.0)
     publishing = [
@@ -142,7 +142,7 @@ async def test_what_cannot_be_encoded_fails_alone() -> None:
 
 
 @on_virtual_time
-async def test_what_was_gathered_when_the_connection_broke_is_told() -> None:
+async def test_publications_gathered_when_the_connection_broke_are_told() -> None:
     async with Cluster(1) as nodes:
 
         async def publish_and_lose(client: Client) -> None:
@@ -273,7 +273,7 @@ async def test_a_lost_connection_is_no_silent_end_of_callbacks(
 
 
 @on_virtual_time
-async def test_what_is_printed_says_what_it_is() -> None:
+async def test_reprs_say_what_the_object_is() -> None:
     async with attached(2) as (nodes, client):
         assert repr(nodes[0]) == f"<Node 0 at {nodes[0].address}, 2 members>"
         assert repr(client) == f"<Client of node 1 at {nodes[1].address}>"

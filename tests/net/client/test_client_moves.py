@@ -121,7 +121,7 @@ async def test_a_client_goes_to_another_node_of_its_list_when_its_own_is_killed(
 
 
 @live
-async def test_what_is_asked_subscribed_and_published_without_a_node_waits_for_one() -> None:
+async def test_questions_subscriptions_and_publications_without_a_node_wait_for_one() -> None:
     async with cluster(2) as nodes:
         where = nodes[1].address
         async with cubecast.connect(where, patience_s=PATIENCE_S) as client:
@@ -247,7 +247,7 @@ async def test_a_node_that_leaves_hands_its_clients_over_and_they_miss_nothing()
 
 
 @live
-async def test_what_is_published_while_the_node_leaves_is_sent_once_by_another() -> None:
+async def test_a_publication_while_the_node_leaves_is_sent_once_by_another() -> None:
     async with cluster(3) as nodes:
         writer = nodes[0]
         async with (
@@ -268,7 +268,7 @@ async def test_what_is_published_while_the_node_leaves_is_sent_once_by_another()
         assert received == list(range(400))
 
 
-# -- who waits for whom, on virtual time -----------------------------------------------------------
+# -- waiting for another node, on virtual time -----------------------------------------------------
 #
 # Node 0 publishes, and its children are nodes 1 and 2: what it says reaches each by a link of its
 # own, and one of the links is slow.  The client goes from node 1 to node 2.
@@ -299,7 +299,7 @@ async def effect_after_move() -> list[bytes]:
         return await read_all(reader, 2)
 
 
-def test_what_a_client_has_read_is_delivered_at_its_new_node_before_it_publishes_there() -> None:
+def test_messages_a_client_read_are_delivered_at_its_new_node_before_it_publishes() -> None:
     assert run(effect_after_move()) == [b"cause", b"effect"]
 
 
@@ -360,7 +360,7 @@ async def publishing_at_a_node_that_leaves() -> list[bytes]:
         nodes.connect(1, 2, patience_s=PATIENCE_S) as client,
     ):
         await client.publish(TOPIC, "first")
-        await nodes[2].publish(TOPIC, "too")  # so that it knows who reads
+        await nodes[2].publish(TOPIC, "too")  # so that it knows the subscribers
         assert len(await read_all(reader, 2)) == 2
         await nodes.settle()
         nodes.delay(1, 0, SLOW_S, one_way=True)
@@ -459,7 +459,7 @@ async def test_a_publication_that_the_lost_node_may_have_sent_is_unknown() -> No
 
 
 @live
-async def test_what_has_no_receipt_and_is_unknown_is_told_by_flush_once() -> None:
+async def test_flush_tells_once_of_unknown_publications_without_receipts() -> None:
     _, pipeline = pipelines(retry_unknown=False)
     pipeline._known.add(TOPIC)
     await pipeline.publish(TOPIC, b"perhaps", False)
@@ -490,7 +490,7 @@ async def test_a_publication_that_is_unknown_is_sent_again_before_later_ones_by_
 
 
 @live
-async def test_what_a_leaving_node_declines_goes_to_the_next_in_order() -> None:
+async def test_publications_that_a_leaving_node_declines_go_to_the_next_in_order() -> None:
     _, pipeline = pipelines(retry_unknown=False)
     for payload in (b"1", b"2", b"3"):
         await sent(pipeline, payload)
@@ -509,7 +509,7 @@ async def test_what_a_leaving_node_declines_goes_to_the_next_in_order() -> None:
 
 
 @live
-async def test_what_waits_for_a_node_is_sent_as_fast_as_it_is_taken() -> None:
+async def test_publications_that_wait_for_a_node_are_sent_as_fast_as_it_takes_them() -> None:
     _, pipeline = pipelines(retry_unknown=False)
     pipeline.interrupted("the cable")
     for number in range(40):
@@ -523,7 +523,7 @@ async def test_what_waits_for_a_node_is_sent_as_fast_as_it_is_taken() -> None:
 
 
 @live
-async def test_what_still_waits_when_patience_ends_is_not_sent_unless_it_may_have_been() -> None:
+async def test_publications_left_when_patience_ends_are_not_sent_or_unknown() -> None:
     _, pipeline = pipelines(retry_unknown=True)
     perhaps = await sent(pipeline, b"perhaps")
     pipeline.interrupted("the cable")

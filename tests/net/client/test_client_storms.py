@@ -181,7 +181,7 @@ async def fault(cluster: Cluster, talkers: list[Talker], chance: Random, truth: 
     match chance.choice(("leave", "leave", "kill", "cable")):
         case "leave":
             cluster._killed[slot] = address  # it comes back there
-            with suppress(cubecast.NotSent, cubecast.Unknown):  # of what nobody reads
+            with suppress(cubecast.NotSent, cubecast.Unknown):  # for unread messages
                 await cluster.shrink(slot)
             truth.ends(address, crashed=False)
         case "kill":

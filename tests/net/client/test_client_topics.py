@@ -36,7 +36,7 @@ def config() -> NodeConfig:
 
 
 async def fill(client: Client, topic: str, size: int = 1000) -> int:
-    """Publish to a topic that nobody reads until there is no room; how many were accepted."""
+    """Publish to an unread topic until there is no room; how many were accepted."""
     accepted = 0
 
     async def publish_for_ever() -> None:

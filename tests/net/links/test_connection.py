@@ -103,7 +103,7 @@ class Page:
 
 
 @live
-async def test_one_that_cannot_write_keeps_nobody_else_from_it() -> None:
+async def test_a_connection_that_cannot_write_keeps_no_other_from_writing() -> None:
     writes = Writes()
     error = TypeError("the transport is not what it was")
     before, bad, after = Page(), Page(error), Page()

@@ -138,7 +138,7 @@ class Lan:
     def private_host(self) -> str:
         """A machine at 192.168.77.2 that is reached at port 7400 of 10.77.0.254 alone.
 
-        It can dial nobody: what it has to say goes over connections that others opened.
+        It cannot dial: it sends over connections that others opened.
         """
         host = self._cable("p", "vp", "192.168.77.2/24")
         self._inside("ip addr add 192.168.77.1/24 dev vp")

@@ -1,4 +1,4 @@
-"""Whom a node dials, how often, and what it does with what waits meanwhile."""
+"""Which peers a node dials, how often, and what becomes of the packets that wait meanwhile."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ class Owner:
 
 
 class Nowhere:
-    """A network in which nobody is; notes when somebody was dialled."""
+    """A network without listeners; notes each dial and its time."""
 
     def __init__(self) -> None:
         self.dialled: list[tuple[float, int]] = []
 
     async def dial(self, factory: Factory, host: str, port: int) -> None:
         self.dialled.append((asyncio.get_running_loop().time(), port))
-        raise ConnectionRefusedError("nobody is there")
+        raise ConnectionRefusedError("no listener")
 
     async def listen(self, factory: Factory, host: str, port: int) -> Server:
         raise NotImplementedError
 
 
 class Silence(Nowhere):
-    """A network that drops what is sent, so that nobody hears that nobody is there."""
+    """A network that drops packets: a dial is neither answered nor refused."""
 
     async def dial(self, factory: Factory, host: str, port: int) -> None:
         self.dialled.append((asyncio.get_running_loop().time(), port))
@@ -94,7 +94,7 @@ async def test_a_member_that_is_not_there_is_dialled_ever_more_seldom_up_to_a_bo
 
 
 @on_virtual_time
-async def test_a_dial_that_nobody_answers_is_given_up_and_tried_again() -> None:
+async def test_a_dial_without_an_answer_is_given_up_and_tried_again() -> None:
     owner, network = Owner(), Silence()
     mesh = Mesh(owner, network, max_strangers=8)
     mesh.set_view(view(0, 1))
@@ -107,7 +107,7 @@ async def test_a_dial_that_nobody_answers_is_given_up_and_tried_again() -> None:
 
 
 @on_virtual_time
-async def test_who_is_no_member_is_not_dialled() -> None:
+async def test_a_node_that_is_no_member_is_not_dialled() -> None:
     network = Nowhere()
     mesh = Mesh(Owner(), network, max_strangers=8)
     mesh.set_view(view(0, 1))

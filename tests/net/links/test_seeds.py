@@ -14,7 +14,7 @@ from support.live import TOPIC, cluster, live
 
 
 async def closed_port() -> str:
-    """An address where nobody listens."""
+    """An address without a listener."""
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     server.close()
@@ -62,7 +62,7 @@ async def test_a_refusal_counts_only_when_all_seeds_refuse() -> None:
         async with cubecast.join(seeds, secret="the secret of this cluster") as newcomer:
             assert newcomer.cluster == nodes[0].cluster
         with pytest.raises(JoinError, match="secret is not the same"):
-            async with cubecast.join(seeds, secret="a secret of nobody", join_timeout_s=1e6):
+            async with cubecast.join(seeds, secret="a secret of no cluster", join_timeout_s=1e6):
                 raise AssertionError("it has joined")
 
 

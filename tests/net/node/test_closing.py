@@ -1,4 +1,4 @@
-"""How nodes end: once, whoever asks, with nothing begun meanwhile; on virtual time."""
+"""How nodes end: once, however often asked, with nothing begun meanwhile; on virtual time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_two_who_close_a_node_wait_for_one_end() -> None:
     async with Cluster(2) as cluster:
         began = cluster.time
         await asyncio.gather(cluster[1].close(), cluster[1].close(), cluster.shrink(1))
-        assert cluster.time - began < NodeConfig().leave_timeout_s / 2  # nobody timed out
+        assert cluster.time - began < NodeConfig().leave_timeout_s / 2  # no wait timed out
         assert sorted(cluster[0].members) == [0]
 
 
@@ -58,7 +58,7 @@ async def test_a_close_that_is_cancelled_still_closes() -> None:
 
 @on_virtual_time
 async def test_a_node_closes_although_leaving_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong, its door is closed and whoever waits at it is told."""
+    """Whatever goes wrong, its port is closed and tasks that wait at it are told."""
     async with Cluster(1) as cluster:
         node = cluster[0]
         waiting = asyncio.create_task(read_one(node))
@@ -97,7 +97,7 @@ async def test_a_client_whose_publication_fails_does_not_fail_the_close() -> Non
 @on_virtual_time
 @pytest.mark.parametrize("pause", [0, 0.001, 0.003, 0.006, 0.01, 0.02])
 async def test_a_node_that_closes_takes_no_subscription(pause: float) -> None:
-    """Who subscribes again in a loop is told, and nobody waits for the node that left."""
+    """A task that subscribes again in a loop is told, and no member waits for the leaver."""
     async with Cluster(3) as cluster:
         leaver = cluster[2]
 
@@ -123,7 +123,7 @@ async def test_a_node_that_closes_takes_no_subscription(pause: float) -> None:
 
 
 @on_virtual_time
-async def test_who_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> None:
+async def test_a_task_that_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> None:
     """A close that times out ends the wait with `Closed`, not as if its task were cancelled."""
     async with Cluster(2) as cluster:
         leaver = cluster[1]
@@ -141,7 +141,7 @@ async def test_who_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> Non
 
 
 @on_virtual_time
-async def test_who_asks_for_topics_hears_that_the_node_closed() -> None:
+async def test_a_task_that_asks_for_topics_hears_that_the_node_closed() -> None:
     """It does not wait for others, nor blame them."""
     patient = DetectorConfig(suspect_min=10**9, suspect_max=10**9, deaf_after=10**9)
     changes = {"join_timeout_s": 100.0, "detector": patient, "mute_after": 10**9}
@@ -180,7 +180,7 @@ async def read_until_closed(messages: RemoteSubscription, each_s: float = 0) -> 
 @pytest.mark.parametrize("frames", [0, 1, 20])
 @on_virtual_time
 async def test_a_client_has_everything_before_its_node_is_gone(frames: int) -> None:
-    """Nobody is to be waited for when a lone node leaves, except those who serve its clients."""
+    """A lone node that leaves waits only for the tasks that serve its clients."""
     async with Cluster(1) as cluster:
         node = cluster[0]
         async with (
@@ -230,8 +230,8 @@ async def test_a_client_that_does_not_read_holds_its_node_up_for_a_moment_only()
 
 
 @on_virtual_time
-async def test_whoever_closes_a_node_hears_of_accepted_publications_that_are_not_sent() -> None:
-    """Nobody asked for a receipt; without the error they would vanish with a line in the log."""
+async def test_closing_a_node_raises_for_accepted_publications_that_are_not_sent() -> None:
+    """There is no receipt; without the error they would vanish with a line in the log."""
     config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
     async with (
         Cluster(2, config=config) as cluster,
@@ -247,7 +247,7 @@ async def test_whoever_closes_a_node_hears_of_accepted_publications_that_are_not
 
         publishing = asyncio.create_task(publish())
         await asyncio.sleep(1)
-        for _ in range(2):  # whoever asks again is told as well
+        for _ in range(2):  # a second call is told as well
             with pytest.raises(NotSent, match="the node closed before 1 accepted message"):
                 await node.close()
         with pytest.raises(NotSent, match="the node is closing"):
@@ -260,7 +260,7 @@ async def test_whoever_closes_a_node_hears_of_accepted_publications_that_are_not
 
 
 @on_virtual_time
-async def test_whoever_closes_a_node_hears_of_publications_that_nobody_confirmed() -> None:
+async def test_closing_a_node_raises_for_publications_that_are_not_confirmed() -> None:
     config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
     async with (
         Cluster(2, config=config) as cluster,
@@ -273,7 +273,7 @@ async def test_whoever_closes_a_node_hears_of_publications_that_nobody_confirmed
 
 
 @on_virtual_time
-async def test_what_goes_wrong_inside_is_not_hidden_by_what_is_left_at_the_end() -> None:
+async def test_an_error_of_the_application_is_not_hidden_by_unconfirmed_publications() -> None:
     config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
 
     async def fail(address: str, network: cubecast.Network) -> None:
@@ -288,7 +288,7 @@ async def test_what_goes_wrong_inside_is_not_hidden_by_what_is_left_at_the_end()
 
 
 @on_virtual_time
-async def test_whoever_waits_at_a_node_that_is_killed_hears_of_it() -> None:
+async def test_a_reader_at_a_node_that_is_killed_gets_closed() -> None:
     async with Cluster(2) as cluster, cluster[1].subscribe(TOPIC) as messages:
         reading = asyncio.ensure_future(anext(messages))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Nodes that come and go while connections break: nobody is a member only for some, or for ever."""
+"""Nodes that come and go while connections break: all agree on the members in the end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_newcomer_that_gives_up_does_not_stay() -> None:
 
 @on_virtual_time
 async def test_a_newcomer_that_the_news_does_not_reach_does_not_stay() -> None:
-    """It is a member when it has given up, and nobody tells: the others find out."""
+    """It is a member when it has given up, and does not say so: the others find out."""
     async with Cluster(2) as cluster:
         cluster[0].faults.set(None, replace(cluster[0].faults.rule(2), delay_s=0.8))
         cluster._config = replace(cluster._config, join_timeout_s=1.0)
@@ -158,14 +158,14 @@ async def test_the_successor_tells_who_missed_that_the_first_node_left() -> None
 
 
 @pytest.mark.parametrize("address", ["a..b:7400", "a..b", f"{'a' * 64}.org:1", "a\0b:7400"])
-def test_what_is_no_host_is_no_address(address: str) -> None:
+def test_an_address_with_an_invalid_host_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="not a host"):
         parse_address(address)
     with pytest.raises(ValueError, match="advertise is not a host"):
         NodeConfig(advertise=address)
 
 
-def test_a_newcomer_that_nobody_could_dial_is_refused() -> None:
+def test_a_newcomer_with_an_address_that_cannot_be_dialled_is_refused() -> None:
     packet = encode_view(Enter(Who("newcomer", "a..b:7400", 1), -1))
     with pytest.raises(WireError, match="Enter out of bounds"):
         decode_view(packet)
@@ -175,7 +175,7 @@ def test_a_newcomer_that_nobody_could_dial_is_refused() -> None:
 async def test_a_member_is_dialled_again_whatever_went_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Dialling fails in a way nobody thought of; the next packet has it tried again."""
+    """Dialling fails with an unexpected error; with the next packet it is tried again."""
     async with Cluster(2) as cluster:
         network = shell_of(cluster[0]).network
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)

@@ -72,7 +72,7 @@ async def test_a_large_request_waits_longer_for_its_answer(
 
 @contextmanager
 def nodes_of_their_own() -> Iterator[list[str]]:
-    """Two nodes, each in its process, where nobody else's work stops them."""
+    """Two nodes, each in its own process, where no other work stops them."""
     command = [sys.executable, "-m", "cubecast.cli.main", "node", "--listen", "127.0.0.1:0"]
     processes: list[subprocess.Popen[str]] = []
     addresses: list[str] = []

@@ -93,7 +93,7 @@ async def test_all_nodes_may_leave_at_once() -> None:
 
 
 @live
-async def test_nobody_answers() -> None:
+async def test_a_join_fails_if_no_node_answers() -> None:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     node = Shell(NodeConfig(join_timeout_s=1.0)).node
@@ -256,7 +256,7 @@ async def test_two_subscriptions_of_one_node_each_get_everything() -> None:
 
 
 @live
-async def test_what_a_leaver_published_is_not_lost_and_its_slot_is_used_again() -> None:
+async def test_messages_of_a_leaver_are_not_lost_and_its_slot_is_used_again() -> None:
     trace: list[Record] = []
     async with cluster(4, trace=trace) as nodes, subscribed(nodes[:3]) as subscriptions:
         for life in range(3):
@@ -431,7 +431,7 @@ async def test_a_client_with_a_wrong_proof_is_refused(caplog: pytest.LogCaptureF
 
 @live
 async def test_our_own_proof_reflected_proves_nothing() -> None:
-    """Who makes a node dial it cannot use that node's answers to get into it."""
+    """A peer that makes a node dial it cannot use that node's answers to get into the node."""
     async with cluster(1, secret="open sesame, please") as nodes, raw(nodes[0]) as client:
         handshake = Handshake(DiallerParty(Keys("open sesame, please"), nodes[0].uid), dialled=True)
         client.write(handshake.begin())

@@ -190,7 +190,7 @@ async def test_one_that_was_cut_off_returns_and_says_what_it_missed(slot: int) -
 
 @on_virtual_time
 async def test_a_wrong_suspicion_is_survived() -> None:
-    """Somebody is sure that a node is dead which is well."""
+    """A member is sure that a healthy node is dead."""
     async with talking(4) as (cluster, talk):
         shell_of(cluster[0]).member.suspect(2, shell_of(cluster[0]).now())
         await asyncio.sleep(5)
@@ -243,7 +243,7 @@ async def test_receipts_go_from_life_to_life() -> None:
         apart = cluster[3]
         events = apart.events()
         cluster.partition({3})
-        alone = await publish(apart, b"to nobody but me")
+        alone = await publish(apart, b"to myself alone")
         await alone.stable(20)  # all in its cluster of one have it
         assert sorted(apart.members) == [3]
         cluster.heal()
@@ -303,7 +303,7 @@ async def test_events_tell_a_crash_from_a_leave() -> None:
 @on_virtual_time
 @pytest.mark.parametrize(("a", "b"), [(0, 1), (0, 3), (1, 2)])
 async def test_a_broken_link_is_gone_around(a: int, b: int) -> None:
-    """Two members do not reach each other, and a third one reaches both: nobody is excluded."""
+    """Two members do not reach each other, and a third one reaches both: none is excluded."""
     async with talking(4) as (cluster, talk):
         cluster.cut(a, b)
         await asyncio.sleep(5)
@@ -347,7 +347,7 @@ QUICK_NEWS = NodeConfig.preset("local", beacon_every=100_000)
 
 
 @on_virtual_time
-async def test_what_a_node_says_while_it_is_in_no_cluster() -> None:
+async def test_a_node_in_no_cluster_says_so_and_its_calls_wait_until_it_is_back() -> None:
     async with Cluster(3, config=QUICK_NEWS) as cluster:
         node = cluster[2]
         await excluded(cluster, 2)
@@ -375,7 +375,7 @@ async def test_what_a_node_says_while_it_is_in_no_cluster() -> None:
 
 
 @on_virtual_time
-async def test_who_asks_a_node_that_does_not_come_back_is_told() -> None:
+async def test_questions_to_a_node_that_does_not_come_back_fail() -> None:
     async with Cluster(3, config=replace(QUICK_NEWS, join_timeout_s=2.0)) as cluster:
         await excluded(cluster, 2)
         with pytest.raises(CubecastError, match="in no cluster for 2 s"):

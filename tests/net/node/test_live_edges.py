@@ -133,7 +133,7 @@ async def test_members_hear_of_comings_and_goings() -> None:
 
 @live
 async def test_many_join_and_subscribe_at_once() -> None:
-    """Waves visit newcomers that are known and not yet welcomed; nobody is lost on the way."""
+    """Waves visit newcomers that are known and not yet welcomed; none is skipped."""
 
     async def newcomer(seed: str, stack: AsyncExitStack) -> cubecast.Subscription:
         node = await stack.enter_async_context(cubecast.join(seed))
@@ -201,7 +201,7 @@ async def test_a_seed_that_is_no_text_is_refused() -> None:
                 pass
 
 
-def test_what_join_takes_can_be_imported() -> None:
+def test_types_that_join_takes_can_be_imported() -> None:
     types = " ".join(map(str, cubecast.start.__annotations__.values()))
     named = {"LinkFaults", "Network", "NodeConfig", "Node"}
     assert named <= set(re.findall(r"\w+", types))

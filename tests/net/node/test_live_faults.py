@@ -172,7 +172,7 @@ async def test_one_node_can_isolate_itself() -> None:
     ):
         nodes[2].faults.set(None, CUT)
         await nodes[0].publish(TOPIC, "is anybody there?")
-        await nodes[2].publish(TOPIC, "nobody is here")
+        await nodes[2].publish(TOPIC, "no node is here")
         heard = asyncio.create_task(take(subscriptions[2], 2))
         assert (await anext(subscriptions[1])).source == 0
         others = asyncio.create_task(take(subscriptions[1], 1))
@@ -226,7 +226,7 @@ async def test_a_subscribe_waits_out_a_cut() -> None:
 
 @live
 async def test_a_join_waits_out_a_cut_between_members() -> None:
-    """Everyone who stays takes part in a change; who cannot is waited for a while."""
+    """Every member that stays takes part in a change; one that cannot is waited for a while."""
     async with cluster(3) as nodes:
         cut_between(nodes[0], nodes[1])
         newcomer = Shell(NodeConfig()).node
@@ -286,7 +286,7 @@ class Rude(asyncio.Protocol):
 
 
 class Detour(TcpNetwork):
-    """Leads the first four who dial one of `ports` to somebody else."""
+    """Leads the first four dials of one of `ports` to another port."""
 
     def __init__(self, elsewhere: int) -> None:
         self.ports: set[int] = set()
@@ -301,7 +301,7 @@ class Detour(TcpNetwork):
 
 
 @live
-async def test_who_hangs_up_during_the_handshake_is_dialled_again() -> None:
+async def test_a_member_that_hangs_up_during_the_handshake_is_dialled_again() -> None:
     """Even if it did not say its slot."""
     Rude.count = 0
     rude = await asyncio.get_running_loop().create_server(Rude, "127.0.0.1", 0)
@@ -333,7 +333,7 @@ class Line:
 
     def __init__(self, slot: int = 1) -> None:
         self.link = slot
-        self.uid = "somebody"
+        self.uid = "another"
         self.shaper: Shaper | None = None
         self.written: list[bytes] = []
         self.read = 0
@@ -429,7 +429,7 @@ async def test_greetings_wait_out_a_cut_in_both_directions() -> None:
 
 
 @live
-async def test_what_waits_out_a_cut_is_bounded_by_the_connection() -> None:
+async def test_packets_that_wait_out_a_cut_are_bounded_by_the_connection() -> None:
     for way in ("out", "in"):
         line, shaper = opened(LinkFaults({1: CUT}))
         greeting = packets(HELLO)[0]
@@ -547,7 +547,7 @@ class Visited(TcpNetwork):
 
 
 @live
-async def test_what_a_fault_holds_back_counts_as_backlog() -> None:
+async def test_packets_that_a_fault_holds_back_count_as_backlog() -> None:
     """Or a node would go on sending to a client whose link is slow or cut."""
     network = Visited()
     async with (

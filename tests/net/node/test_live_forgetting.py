@@ -44,7 +44,7 @@ async def request(asker: Node, replier: Node, number: int) -> None:
 
 
 @pytest.mark.usefixtures("whole_nodes")
-@pytest.mark.parametrize("followed", [False, True], ids=["nobody follows", "one follows #"])
+@pytest.mark.parametrize("followed", [False, True], ids=["no follower", "one follows #"])
 @on_virtual_time
 async def test_topics_that_were_used_once_leave_nothing_behind(followed: bool) -> None:
     async with Cluster(3, trace=False) as nodes:

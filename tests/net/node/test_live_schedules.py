@@ -79,7 +79,7 @@ def test_the_same_schedule_and_seed_leave_the_same_trace() -> None:
     assert run(played(schedule, 3))[1] == run(played(schedule, 3))[1]
 
 
-def test_records_are_about_nodes_whoever_has_which_slot() -> None:
+def test_records_are_about_nodes_even_if_two_had_the_same_slot() -> None:
     """Node 2 is alone, and meanwhile a stranger takes its slot; both publish under it."""
     schedule = checked(
         Schedule(

@@ -79,7 +79,7 @@ class Storm:
         await self.cluster.grow()
 
     async def shrink(self) -> None:
-        """Somebody leaves, when everyone has said everything."""
+        """A node leaves, when all have published everything."""
         await asyncio.gather(*self.talking)
         if len(self.cluster) > 1:
             slot = self.somebody()

@@ -134,7 +134,7 @@ async def cabled(count: int, trace: list[Record]) -> AsyncIterator[tuple[list[No
 
 
 @live
-async def test_what_is_lost_with_a_connection_is_repaired() -> None:
+async def test_packets_lost_with_a_connection_are_repaired() -> None:
     """Cut five times in the middle of traffic: told, dialled again, and nothing is missing."""
     trace: list[Record] = []
     each, count, cuts = 400, 4, 5

@@ -1,4 +1,4 @@
-"""``/metrics`` and ``/healthz``: what they say, to whom, and how much their peers can take."""
+"""``/metrics`` and ``/healthz``: what they answer, to which peers, and how much these can take."""
 
 from __future__ import annotations
 
@@ -112,9 +112,7 @@ def test_health_is_being_in_a_cluster() -> None:
     ],
     ids=["another path", "POST", "no HTTP", "no text", "too large"],
 )
-def test_what_is_no_such_request_is_answered_in_one_line(
-    request_line: bytes, status: bytes
-) -> None:
+def test_an_unknown_request_is_answered_in_one_line(request_line: bytes, status: bytes) -> None:
     async def scenario() -> None:
         async with scraped() as node:
             answer = await exchange(node, request_line)

@@ -44,7 +44,7 @@ def test_a_node_in_another_slot_ends_the_life_in_its_old_one() -> None:
     assert kinds(moved([0, 2])) == [("crash", 1), ("restart", 2), ("view", 2)]
 
 
-def test_a_node_in_another_slot_ends_nobody_who_has_its_old_one() -> None:
+def test_a_node_in_another_slot_does_not_end_the_node_in_its_old_one() -> None:
     assert kinds(moved([0, 1, 2])) == [("restart", 2), ("view", 2)]
 
 
@@ -73,7 +73,7 @@ def test_every_message_of_another_gap_is_named() -> None:
     assert [record.id for record in trace] == ["0.5.4", "0.5.5", "0.5.6", "1.a.9"]
 
 
-def test_who_was_in_no_view_records_no_end() -> None:
+def test_a_node_that_was_in_no_view_records_no_end() -> None:
     trace: list[Record] = []
     recorder = Recorder(Named(2), trace)
     recorder.gone()

@@ -1,4 +1,4 @@
-"""Retained values: who subscribes later is handed the newest first, the same one everywhere."""
+"""Retained values: a later subscriber is handed the newest first, the same one everywhere."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_pattern_finds_a_value_whose_topic_all_nodes_have_forgotten() -> None:
     run(main())
 
 
-def test_the_value_outlives_its_publisher_where_somebody_has_read_it() -> None:
+def test_the_value_outlives_its_publisher_if_another_node_has_read_it() -> None:
     async def main() -> None:
         async with Cluster(4) as nodes:
             async with nodes[1].subscribe(TOPIC) as reader:
@@ -384,7 +384,7 @@ def test_of_concurrent_values_the_same_one_is_handed_out_everywhere() -> None:
         run(main(seed))
 
 
-def test_who_answers_a_value_has_a_later_stamp_however_wrong_its_clock_is(
+def test_an_answer_to_a_value_has_a_later_stamp_however_wrong_its_clock_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:

@@ -65,7 +65,7 @@ async def test_a_rate_is_taken_over_the_time_since_an_earlier_reading() -> None:
 
 
 @on_virtual_time
-async def test_what_is_remembered_for_rates_is_bounded() -> None:
+async def test_samples_remembered_for_rates_are_bounded() -> None:
     async with Cluster(1) as cluster:
         node = cluster[0]
         for _ in range(200):
@@ -272,7 +272,7 @@ async def test_a_burst_of_drops_is_one_event_at_once_and_one_a_second(far: bool)
 
 
 @on_virtual_time
-async def test_what_was_dropped_last_is_told_when_the_subscription_ends() -> None:
+async def test_the_last_drops_are_told_when_the_subscription_ends() -> None:
     async with Cluster(1) as cluster:
         node = cluster[0]
         events = node.events()

@@ -1,4 +1,4 @@
-"""The publications of one topic on their way to the core: who waits for credit, and who is told."""
+"""The publications of one topic on their way to the core: waits for credit, and reports of them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_node_is_told_that_a_topic_has_to_wait_and_that_it_is_over() -> 
 
 
 @on_virtual_time
-async def test_who_waits_for_the_same_credit_for_long_is_told_of_once(
+async def test_publishers_that_wait_long_for_the_same_credit_are_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publisher = Publisher(credit=0)
@@ -151,7 +151,7 @@ async def test_those_that_only_publish_stand_back_for_one_moment_by_one_timer(
 
 
 @on_virtual_time
-async def test_who_waits_for_too_long_without_any_credit_is_told_so() -> None:
+async def test_a_publisher_that_waits_too_long_for_credit_gets_not_sent() -> None:
     publisher = Publisher(credit=0)
     box = Outbox("t", publisher)
     await publish(box, b"x")

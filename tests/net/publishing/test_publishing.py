@@ -1,4 +1,4 @@
-"""What becomes of a publication: sent, not sent, or unknown; and who holds a publisher."""
+"""What becomes of a publication: sent, not sent, or unknown; and what holds up a publisher."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Flood:
             self.receipts.append(receipt)
 
     async def held(self) -> cubecast.PublisherBlocked:
-        """Wait until it waits for credit of node 1, where nobody reads."""
+        """Wait until it waits for credit of node 1, which does not read."""
         async for event in self._events:
             if isinstance(event, cubecast.PublisherBlocked) and 1 in event.behind:
                 return event
@@ -90,7 +90,7 @@ async def test_a_publish_cancelled_when_its_frame_is_full_was_not_sent() -> None
     """The other place where a publish waits: it lets the loop read after a full frame."""
     async with cluster(2, frame_messages=4) as nodes, nodes[1].subscribe(TOPIC) as messages:
         await nodes[0].publish(TOPIC, b"-1")
-        await anext(messages)  # the publisher knows who is subscribed
+        await anext(messages)  # the publisher knows the subscribers
         accepted = 0
 
         async def publish() -> None:
@@ -149,7 +149,7 @@ async def test_messages_are_numbered_in_the_order_of_the_calls(each: int, window
         nodes[1].subscribe(TOPIC, queue_bytes=1000) as messages,
     ):
         await nodes[0].publish(TOPIC, b"first")
-        await anext(messages)  # the publisher knows who is subscribed
+        await anext(messages)  # the publisher knows the subscribers
         called: list[bytes] = []
 
         async def publish(task: int) -> None:
@@ -247,7 +247,7 @@ async def test_a_node_that_leaves_accepts_nothing_more() -> None:
             await closing
 
 
-# -- who holds a publisher ------------------------------------------------------------------------
+# -- what holds up a publisher --------------------------------------------------------------------
 
 
 @live
@@ -271,7 +271,7 @@ async def test_explain_and_an_event_tell_who_holds_the_credit() -> None:
         assert explained["behind"][1] == explained["next"] - stable(flood)
         flood.task.cancel()
         await take(slow, flood.accepted)
-        last = asyncio.create_task(take(slow, 1))  # as a reader does who comes back for more
+        last = asyncio.create_task(take(slow, 1))  # as a reader that comes back for more
         await flood.receipts[-1].stable()
         assert nodes[0].explain(TOPIC)["behind"] == {}
         for task in (reading, last):
@@ -302,7 +302,7 @@ WRONG: dict[str, tuple[Any, Any, type[Exception], str]] = {
 
 
 @live
-async def test_what_cannot_be_published_is_refused_and_nothing_is_lost() -> None:
+async def test_an_invalid_publication_is_refused_and_nothing_is_lost() -> None:
     async with cluster(2) as nodes, nodes[1].subscribe(TOPIC) as messages:
         for number, (topic, payload, kind, said) in enumerate(WRONG.values()):
             with pytest.raises(kind, match=said) as refused:

@@ -96,7 +96,7 @@ async def test_a_callback_that_raises_is_logged_told_and_called_again(
         if message.seq == 1:
             raise RuntimeError("no good")
         if message.seq == 2:
-            raise asyncio.CancelledError  # of something it waited for; nobody cancelled it
+            raise asyncio.CancelledError  # of something it waited for; it was not cancelled itself
 
     async with cluster(2) as nodes, nodes[1].on(TOPIC, handle) as listener:
         events = nodes[1].events()
@@ -284,7 +284,7 @@ async def test_callbacks_that_publish_to_their_own_topic_do_not_deadlock() -> No
 
 
 @live
-async def test_what_cannot_be_called_is_refused() -> None:
+async def test_a_callback_that_is_not_callable_is_refused() -> None:
     async with cluster(1) as nodes:
         with pytest.raises(TypeError, match="a callback must be callable, not str"):
             nodes[0].on(TOPIC, "print")  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def make(stream: Stream, first: Seq, count: int, size: int) -> tuple[Frame, int]
     return Frame("t", stream, first, (), Route(0, 0, 0), -1, body, whole), count * size
 
 
-def test_what_fits_is_consumed_message_by_message() -> None:
+def test_messages_that_fit_are_consumed_one_by_one() -> None:
     debts = Debts(1000)
     frame, size = make(STREAMS[0], 0, 10, 300)
     debts.add(frame, size)
@@ -42,7 +42,7 @@ def test_a_message_larger_than_the_queue_is_taken_alone() -> None:
     assert debts.slide(300) == {KEYS[0]: 1}
 
 
-def test_what_is_put_off_is_bounded_per_stream_and_paid_back_by_reading() -> None:
+def test_debt_put_off_is_bounded_per_stream_and_paid_back_by_reading() -> None:
     debts = Debts(1000)
     most = put_off_bytes(1000)
     frames = [make(stream, 0, 1000, 100) for stream in STREAMS[:2]]
@@ -77,7 +77,7 @@ def test_while_a_stream_is_first_reading_others_makes_room_for_it_alone() -> Non
     assert not debts.owed
 
 
-def test_what_is_withheld_is_told_when_no_stream_is_first_any_more() -> None:
+def test_withheld_debt_is_told_when_no_stream_is_first_any_more() -> None:
     debts = Debts(1)
     own, other = KEYS[:2]
     frames = [make(STREAMS[1], 0, 1, 100), make(STREAMS[1], 1, 1, 100)]

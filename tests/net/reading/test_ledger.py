@@ -8,7 +8,7 @@ from cubecast.protocol.port import Stream
 STREAM = Stream(1, 7)
 
 
-def test_nobody_owes_anything() -> None:
+def test_a_frame_for_no_subscription_is_consumed_at_once() -> None:
     assert Ledger().hand_out("t", STREAM, 4, set())
 
 
@@ -35,7 +35,7 @@ def test_a_frame_is_not_consumed_before_the_one_in_front_of_it() -> None:
     assert ledger.settle("a", "t", STREAM, 4) == 5
 
 
-def test_whoever_is_gone_owes_nothing() -> None:
+def test_a_subscription_that_is_gone_owes_nothing() -> None:
     ledger = Ledger()
     other = Stream(2, 7)
     assert not ledger.hand_out("t", STREAM, 4, {"a", "b"})

@@ -59,7 +59,7 @@ MQTT = [
 
 
 @pytest.mark.parametrize(("pattern", "topic", "matches"), MQTT)
-def test_what_mqtt_says(pattern: str, topic: str, matches: bool) -> None:
+def test_patterns_match_topics_as_in_mqtt(pattern: str, topic: str, matches: bool) -> None:
     assert Pattern(pattern)(topic) is matches
 
 
@@ -75,7 +75,7 @@ def test_what_mqtt_says(pattern: str, topic: str, matches: bool) -> None:
         ("+#", "mixes a wildcard with text"),
     ],
 )
-def test_what_is_no_pattern(pattern: str, complaint: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Pattern(pattern)
 
@@ -183,7 +183,7 @@ async def all_stable(nodes: list[Node]) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @live
-async def test_the_first_message_of_a_new_topic_reaches_whoever_follows(count: int) -> None:
+async def test_the_first_message_of_a_new_topic_reaches_a_follower(count: int) -> None:
     trace: list[Record] = []
     async with cluster(count, trace=trace) as nodes, nodes[0].subscribe("#") as messages:
         for index in range(10):
@@ -297,7 +297,7 @@ async def test_closing_the_last_reader_leaves_its_topics() -> None:
         assert (await nodes[2].topics())["room/1"] == [0]
         await plain.close()
         assert await subscribers(nodes, "room/1") == []
-        await nodes[1].publish("new", "nobody reads this")
+        await nodes[1].publish("new", "this is not read")
         async with nodes[0].subscribe("#") as messages:  # and open it again
             await nodes[1].publish("new", "read")
             await nodes[2].publish("room/2", "read")
@@ -308,7 +308,7 @@ async def test_closing_the_last_reader_leaves_its_topics() -> None:
 
 
 async def subscribers(nodes: list[Node], topic: str) -> list[int]:
-    """Who is subscribed once nobody is leaving any more."""
+    """The subscribers once no node is leaving any more."""
     while any(node.explain(topic)["standing"] == "leaving" for node in nodes):
         await asyncio.sleep(0.001)
     return (await nodes[2].topics())[topic]

@@ -115,6 +115,6 @@ def test_tokens_come_home_whatever_the_circle(seed: int, clients: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 14, 19, 20, 21, 23, 24])
-def test_a_loop_that_publishes_where_it_reads_goes_on_whoever_pours_in(seed: int) -> None:
+def test_a_loop_that_publishes_where_it_reads_goes_on_under_any_load(seed: int) -> None:
     """Sources and other loops fill its topic with more than all queues and windows hold."""
     run(circles(seed, clients=False, many=True))

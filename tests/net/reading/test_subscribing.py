@@ -38,7 +38,7 @@ LONG_S = 600.0
     ids=lambda value: str(value)[:40],
 )
 @on_virtual_time
-async def test_what_cannot_be_meant_is_refused_by_node_and_client_alike(
+async def test_invalid_arguments_are_refused_by_node_and_client_alike(
     wish: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     async with Cluster(1) as cluster:
@@ -54,7 +54,7 @@ async def test_what_cannot_be_meant_is_refused_by_node_and_client_alike(
 
 
 @on_virtual_time
-async def test_a_subscription_closed_while_it_is_entered_says_so_and_holds_up_nobody() -> None:
+async def test_a_subscription_closed_while_it_is_entered_says_so_and_delays_no_other() -> None:
     async with Cluster(2) as cluster:
         node = cluster[1]
         async with node.subscribe(TOPIC, policy="drop-oldest"):
@@ -134,7 +134,7 @@ async def test_asking_who_subscribes_leaves_no_trace() -> None:
         asker = cluster[1]
         async with cubecast.connect(asker.address, network=shell_of(asker).network) as client:
             for host in (asker, client):
-                assert await host.subscribers("nobody/has/this") == []
+                assert await host.subscribers("unused/topic") == []
                 with pytest.raises(ValueError, match="is a pattern"):
                     await host.subscribers("chat/+")
                 with pytest.raises(TypeError, match="must be a str"):
@@ -204,7 +204,7 @@ async def test_a_client_hears_of_a_gap_before_anything_else_is_delivered() -> No
 @pytest.mark.parametrize("client", [False, True], ids=["node", "client"])
 @on_virtual_time
 async def test_two_tasks_share_one_subscription_and_both_end(client: bool) -> None:
-    """As with an `asyncio.Queue`: each message goes to one of them, and nobody is forgotten."""
+    """As with an `asyncio.Queue`: each message goes to one of them, and neither is forgotten."""
     async with Cluster(2) as cluster, AsyncExitStack() as stack:
         host: Any = cluster[1]
         if client:

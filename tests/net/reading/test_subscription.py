@@ -19,7 +19,7 @@ def subscription(policy: Policy = "block") -> tuple[Desk, Subscription]:
 
 
 @on_virtual_time
-async def test_what_fits_the_queue_counts_as_consumed_at_once() -> None:
+async def test_a_frame_that_fits_the_queue_counts_as_consumed_at_once() -> None:
     _, messages = subscription()
     async with messages:
         assert messages.deliver(frame(0, 10))

@@ -39,7 +39,7 @@ async def forever(_: Message) -> bytes:
 
 
 @live
-async def test_what_a_handler_returns_answers_nodes_and_clients_wherever_both_are() -> None:
+async def test_a_handlers_result_answers_nodes_and_clients_wherever_both_are() -> None:
     async with (
         cluster(3) as nodes,
         cubecast.connect(nodes[0].address) as near,
@@ -102,7 +102,7 @@ async def _until(events: Any, kind: type) -> Any:
 
 
 @on_virtual_time
-async def test_what_is_no_payload_or_too_large_is_an_error_of_the_handler(
+async def test_an_invalid_or_too_large_answer_is_an_error_of_the_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(requests_module, "MAX_PAYLOAD", requests_module.MAX_PREFIX + 10)
@@ -199,7 +199,7 @@ async def test_many_answers_end_with_their_count_their_time_or_when_closed() -> 
 
 
 @on_virtual_time
-async def test_answers_that_nobody_reads_are_bounded_and_counted(
+async def test_unread_answers_are_bounded_and_dropped_ones_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answers_module, "MAX_ANSWERS", 3)

@@ -65,7 +65,7 @@ async def test_a_full_disk_drops_lines_and_counts_them(caplog: pytest.LogCapture
     assert caplog.text.count("No space left on device") == 1
 
 
-def test_a_pipe_that_nobody_reads_blocks_nobody(tmp_path: Path) -> None:
+def test_an_unread_pipe_blocks_no_writer(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -129,7 +129,7 @@ async def test_without_a_file_a_refused_connection_is_not_logged_a_second_time(
 ) -> None:
     book = Audit("", lambda: "0 at here")
     with caplog.at_level("INFO", logger="cubecast"):
-        book.refused("10.0.0.1:5", "the secret is not the same")  # who refuses it logs it
+        book.refused("10.0.0.1:5", "the secret is not the same")  # the code that refuses it logs it
         book.denied("client:alice", "publish", "a", "no rule allows it")
         book.close()
     assert [json.loads(line)["what"] for line in caplog.messages] == ["publish"]

@@ -1,4 +1,4 @@
-"""The handshake by itself: who gets through, and what others learn."""
+"""The handshake by itself: which peers get through, and what others learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOME, ABROAD = salt_of("home"), salt_of("abroad")
 
 @dataclass
 class Side:
-    """Who shakes hands."""
+    """One side of a handshake."""
 
     uid: str
     keys: Keys = field(default_factory=lambda: Keys(SECRET))
@@ -62,7 +62,7 @@ def same_keys(ends: tuple[Handshake, Handshake]) -> bool:
     return first[1].open(second[0].seal(b"x")) == second[1].open(first[0].seal(b"x")) == b"x"
 
 
-def test_two_members_know_each_other_and_nobody_else_hears_who_they_are() -> None:
+def test_two_members_know_each_other_and_a_listener_learns_neither_name() -> None:
     heard: list[bytes] = []
     ends = shake(Side("dialler-uid"), Side("dialled-uid", slot=5), "dialled-uid", heard)
     assert all(end.complete for end in ends)
@@ -107,12 +107,12 @@ def test_without_a_secret_nothing_is_sealed() -> None:
         ),
     ],
 )
-def test_who_is_refused_and_why(dialler: Side, dialled: Side, reason: str) -> None:
+def test_a_wrong_side_is_refused_with_a_reason(dialler: Side, dialled: Side, reason: str) -> None:
     with pytest.raises(Refusal, match=reason):
         shake(dialler, dialled)
 
 
-def test_whoever_answers_is_the_one_that_was_meant() -> None:
+def test_a_handshake_with_another_node_than_the_one_meant_is_refused() -> None:
     with pytest.raises(Refusal, match="another node is meant"):
         shake(Side("a"), Side("b"), "c")
     shake(Side("a"), Side("b"), "b")

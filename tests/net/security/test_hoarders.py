@@ -237,7 +237,7 @@ def test_a_share_leaves_each_client_its_part_and_gives_all_back() -> None:
 
 @live
 async def test_large_messages_wait_in_the_budget_or_are_declined_in_words() -> None:
-    """Nobody reads, so publications of clients wait; 1,000 clients could leave 9 MB each."""
+    """No subscriber reads, so publications of clients wait; 1,000 clients could leave 9 MB each."""
     limits: dict[str, Any] = {"client_bytes": 2 * MIB, "clients_bytes": 4 * MIB, "max_clients": 64}
     async with (
         cluster(1, protocol=small_window(), **limits) as nodes,
@@ -272,7 +272,7 @@ async def why_declined(client: RawClient, number: int) -> str:
 
 
 @live
-async def test_what_is_declined_later_is_told_by_flush() -> None:
+async def test_flush_tells_of_a_publication_declined_later() -> None:
     async with (
         cluster(1, client_bytes=1000, clients_bytes=1000) as nodes,
         cubecast.connect(nodes[0].address) as client,
@@ -318,7 +318,7 @@ async def test_the_queues_of_a_client_are_free_at_once(how: str) -> None:
                 await drain(client, Subscribed)
             gone = [weakref.ref(one) for one in (*subscriptions(node), *sessions(node))]
             await publish_to(node, topics, 20 * MIB)
-            for number, topic in enumerate(topics):  # and receipts that nobody will hear of
+            for number, topic in enumerate(topics):  # and receipts that never end
                 client.say(Publish(number, topic, [b"x"], True))
             await settle()
             assert traced() - before > 15 * MIB
@@ -507,7 +507,7 @@ async def test_subscribing_and_unsubscribing_in_a_loop_leaves_nothing() -> None:
 
 @live
 async def test_parts_of_strangers_push_out_no_part_of_a_member() -> None:
-    """Who knows the secret and is no member may begin as many large packets as it likes."""
+    """A key holder that is no member may begin as many large packets as it likes."""
     packet = PREFIX.pack(1 + 60 * MIB, VIEW) + bytes(60 * MIB)
     begun = list(cut(packet, 0))[:-1]
     async with cluster(2) as nodes, AsyncExitStack() as stack:

@@ -438,7 +438,7 @@ async def test_a_peer_that_does_not_read_is_cut_off_and_loses_nothing(
 
 
 @live
-async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
+async def test_strangers_are_bounded_and_keep_no_newcomer_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster(2, secret=SECRET, max_strangers=8) as nodes:
@@ -452,7 +452,7 @@ async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
 
 
 @live
-async def test_who_knows_the_secret_and_asks_for_nothing_is_not_kept(
+async def test_a_key_holder_that_asks_for_nothing_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connection_module, "REQUEST_S", 0.3)
@@ -522,7 +522,7 @@ async def test_requests_that_make_no_sense(reason: str, caplog: pytest.LogCaptur
 
 
 @live
-async def test_who_is_no_member_hears_where_the_cluster_is() -> None:
+async def test_a_key_holder_that_is_no_member_hears_where_the_cluster_is() -> None:
     """It may have been one; nothing that it says as a member is taken."""
     async with cluster(2, secret=SECRET) as nodes, raw(nodes[0]) as client:
         view = shell_of(nodes[0]).member.view
@@ -538,7 +538,7 @@ async def test_who_is_no_member_hears_where_the_cluster_is() -> None:
 
 
 @live
-async def test_nobody_outside_changes_the_view() -> None:
+async def test_a_key_holder_outside_cannot_change_the_view() -> None:
     async with cluster(3, secret=SECRET) as nodes:
         view = shell_of(nodes[1]).member.view
         assert view is not None
@@ -605,12 +605,12 @@ async def test_a_seed_that_lies_is_named_in_the_error(answer: bytes, reason: str
 
 
 @live
-async def test_what_comes_before_the_welcome_is_bounded() -> None:
+async def test_packets_before_the_welcome_are_bounded() -> None:
     """Members may speak before the welcome arrives, but not for ever."""
     async with impostor() as address:
         node = Shell(NodeConfig(secret=SECRET, join_timeout_s=PATIENCE_S))
         joining = asyncio.create_task(node.start(address))
-        await until(lambda: node.salt)  # from whom it asks: before, it takes nobody in
+        await until(lambda: node.salt)  # of the node it asks: before, it accepts no peer
         client = await Dialler.dial(node.address)
         await client.authenticate(SECRET, "early", 5)
         noise = PREFIX.pack(1 + (1 << 20), 3) + bytes(1 << 20)

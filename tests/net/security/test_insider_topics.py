@@ -75,7 +75,7 @@ def claiming(stream: Stream, seq: int) -> Lie:
 
 
 async def said_before(node: Node, count: int) -> None:
-    """Publish to nobody, and wait until it is done."""
+    """Publish without subscribers, and wait until it is done."""
     for _ in range(count):
         await node.publish(TOPIC, b"before")
     await until(lambda: not count or node.explain(TOPIC).get("next") == count)
@@ -92,7 +92,7 @@ def life_of(node: Node, generation: int = 0) -> Stream:
 @pytest.mark.parametrize("generation", [0, 1, (1 << 24) - 1])
 @pytest.mark.parametrize("published", [0, 3])
 @live
-async def test_an_invented_cut_silences_nobody(
+async def test_an_invented_cut_silences_no_publisher(
     published: int, generation: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "cubecast")
@@ -186,10 +186,10 @@ async def test_a_lie_about_a_retained_value_does_not_hide_the_newest(lie: str) -
 
 @pytest.mark.parametrize("what", ["members", "own", "owed"])
 @live
-async def test_who_answers_for_others_is_excluded(
+async def test_a_member_that_answers_for_nodes_not_below_it_is_excluded(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An answer for nodes that are not below its sender: refused, and then nobody waits for it."""
+    """An answer for nodes that are not below its sender is refused, and not waited for any more."""
     caplog.set_level(logging.WARNING, "cubecast")
     async with infiltrated() as (nodes, liar):
         reader, writer, _ = nodes
@@ -264,7 +264,7 @@ async def test_a_false_member_does_not_hold_up_publishers(dies: bool) -> None:
 async def test_a_stream_that_ends_above_all_numbers_is_not_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Who read it could not name it to others: its answers to waves would be refused."""
+    """A reader could not name it to others: its answers to waves would be refused."""
     caplog.set_level(logging.WARNING, "cubecast")
     async with infiltrated() as (nodes, liar):
         reader, _, late = nodes

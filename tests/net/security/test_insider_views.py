@@ -1,4 +1,4 @@
-"""What packets about views do to live nodes: those of a member that lies, and of who is none.
+"""What packets about views do to live nodes: those of a member that lies, and of a key holder.
 
 Each attack once put a cluster out of action, or nodes out of it.  Those that need many steps or
 much time are in `tests/protocol/cluster/test_view_lies.py`.
@@ -74,7 +74,7 @@ async def test_a_view_of_a_member_that_is_not_the_next_changes_nothing(
 
 
 @live
-async def test_a_later_view_that_nobody_can_have_missed_so_much_for_changes_nothing() -> None:
+async def test_a_view_further_ahead_than_a_node_can_have_missed_changes_nothing() -> None:
     """It names another parent: the victim would have been left behind."""
     async with cluster(3, secret=SECRET) as nodes:
         before, view = Lives(nodes), view_of(nodes[0])
@@ -88,7 +88,7 @@ async def test_a_later_view_that_nobody_can_have_missed_so_much_for_changes_noth
 
 
 @live
-async def test_a_ballot_that_nobody_can_mean_is_not_followed(
+async def test_a_ballot_with_an_impossible_round_is_not_followed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster(3, secret=SECRET) as nodes:
@@ -105,7 +105,7 @@ async def test_a_ballot_that_nobody_can_mean_is_not_followed(
 
 
 @live
-async def test_an_objection_that_nobody_can_mean_excludes_who_makes_it() -> None:
+async def test_an_objection_with_an_impossible_round_excludes_its_sender() -> None:
     """Else no leader could change the cluster any more, as long as the liar lives."""
     async with cluster(3, secret=SECRET) as nodes:
         mole = shell_of(nodes[2]).member
@@ -126,7 +126,7 @@ async def test_an_objection_that_nobody_can_mean_excludes_who_makes_it() -> None
 
 
 @live
-async def test_a_member_that_tells_where_another_is_has_nobody_leave_its_view(
+async def test_a_member_that_passes_on_an_invented_view_takes_no_node_out_of_its_view(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It passes on what it says that a stranger said: a view of three hundred."""
@@ -163,7 +163,7 @@ async def test_a_member_does_not_make_its_own_view_larger_by_names() -> None:
 
 
 @live
-async def test_nobody_is_made_one_that_cannot_be_suspected() -> None:
+async def test_a_member_cannot_make_a_node_that_cannot_be_suspected() -> None:
     async with cluster(3, secret=SECRET) as nodes:
         number = view_of(nodes[0]).number
         for victim in nodes[:2]:
@@ -197,11 +197,11 @@ async def test_a_member_that_tells_of_a_view_without_others_takes_them_out_for_a
         await all_talk(nodes)
 
 
-# -- who is no member ------------------------------------------------------------------------------
+# -- a key holder that is no member ----------------------------------------------------------------
 
 
 @live
-async def test_an_invented_view_of_who_is_no_member_takes_nobody_out(
+async def test_an_invented_view_of_a_key_holder_takes_no_node_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster(4, secret=SECRET) as nodes:
@@ -277,7 +277,7 @@ async def test_a_later_life_of_a_member_does_not_enter_from_elsewhere() -> None:
 
 
 @live
-async def test_who_asks_in_the_name_of_a_member_is_not_dialled_elsewhere() -> None:
+async def test_a_request_in_a_members_name_does_not_change_where_it_is_dialled() -> None:
     """What is dialled for a member is what the cluster agreed on."""
     dialled = 0
 

@@ -48,7 +48,7 @@ async def test_a_late_request_does_not_evict_who_is_at_the_address_now() -> None
 
 
 @on_virtual_time
-async def test_a_process_that_is_restarted_at_once_is_back_before_anybody_is_suspected() -> None:
+async def test_a_process_restarted_at_once_is_back_before_any_suspicion() -> None:
     async with Cluster(4) as cluster:
         began = cluster.time
         cluster.kill(2)

@@ -21,7 +21,7 @@ from support.packets import hostile_bytes
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Thousands of warnings are the point; nobody reads them."""
+    """Silence the log: thousands of warnings are expected."""
     log = logging.getLogger("cubecast")
     before = log.level
     log.setLevel(logging.CRITICAL)
@@ -52,7 +52,7 @@ async def attack(node: Node, random: Random, packets: int, *, authenticated: boo
 
 @pytest.mark.parametrize("authenticated", [False, True])
 @live
-async def test_thousands_of_hostile_packets_hurt_nobody(authenticated: bool) -> None:
+async def test_thousands_of_hostile_packets_harm_no_node(authenticated: bool) -> None:
     random = Random(7)
     async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
         for _ in range(4):

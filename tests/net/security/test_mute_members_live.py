@@ -87,7 +87,7 @@ async def test_a_subscribe_outlives_a_mute_member(
 
 
 @live
-async def test_explain_names_whom_a_subscribe_waits_for() -> None:
+async def test_explain_names_the_node_a_subscribe_waits_for() -> None:
     async with party(3, 3) as nodes:
         asker = nodes[1]
         entering = asyncio.create_task(asker.subscribe(TOPIC).__aenter__())
@@ -128,7 +128,7 @@ async def test_a_first_publish_and_a_pattern_outlive_a_mute_member() -> None:
 
 @live
 async def test_the_death_of_a_mute_member_ends_the_wait_sooner() -> None:
-    """Nobody has to wait for the bound: the detector finds a closed connection at once."""
+    """The subscribe does not wait for the bound: the detector finds a closed connection at once."""
     async with party(3, 3) as nodes:
         entering = asyncio.create_task(nodes[0].subscribe(TOPIC).__aenter__())
         await until(lambda: nodes[0].explain(TOPIC).get("unanswered"))
@@ -140,7 +140,7 @@ async def test_the_death_of_a_mute_member_ends_the_wait_sooner() -> None:
 
 @live
 async def test_a_member_that_is_slow_to_read_is_not_mute() -> None:
-    """Who does not consume holds up publishers, not waves: it stays a member."""
+    """A subscriber that does not consume holds up publishers, not waves: it stays a member."""
     async with party(3, 3) as nodes:
         shell_of(nodes[3]).silent = False  # type: ignore[attr-defined]
         events = nodes[0].events()

@@ -81,7 +81,7 @@ def test_a_point_of_low_order_is_no_key(point: bytes) -> None:
         dialler.read(point + bytes(TAG_BYTES))
 
 
-def test_what_is_repeated_left_out_or_turned_round_does_not_open() -> None:
+def test_a_sealed_packet_repeated_out_of_turn_or_reflected_does_not_open() -> None:
     (mine, _), (back, theirs) = shaken()
     one, two, three = mine.seal(b"1"), mine.seal(b"2"), mine.seal(b"3")
     assert theirs.open(one) == b"1"

@@ -153,7 +153,7 @@ def test_a_star_is_every_topic_also_those_that_wildcards_spare() -> None:
     assert not permissions.subscribe(BOB, "x").allowed
 
 
-def test_somebody_sees_what_it_may_publish_or_subscribe_to() -> None:
+def test_a_client_sees_topics_it_may_publish_or_subscribe_to() -> None:
     permissions = rules({"who": "client:*", "publish": ["in"], "subscribe": ["out/#"]})
     seen = [topic for topic in ("in", "out/1", "other") if permissions.sees(ALICE, topic).allowed]
     assert seen == ["in", "out/1"]
@@ -200,7 +200,7 @@ def test_a_file_is_read_with_the_tokens_that_it_names(tmp_path: Path) -> None:
         ("who = ", "not TOML"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_a_line_that_names_the_file(
+def test_an_invalid_file_is_refused_in_a_line_that_names_it(
     tmp_path: Path, text: str, error: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -139,7 +139,7 @@ async def test_a_client_hears_of_events_of_topics_that_it_may_know(tmp_path: Pat
 
 
 @live
-async def test_a_full_disk_under_the_audit_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_full_disk_under_the_audit_delays_no_client(tmp_path: Path) -> None:
     path = written(tmp_path, ALL_NODES + UNNAMED)
     async with (
         cluster(1, permissions=str(path), audit_log="/dev/full") as (node,),
@@ -174,8 +174,8 @@ async def mole_among(folder: Path, rules: str, honest: int) -> AsyncIterator[lis
 
 
 @live
-async def test_what_a_member_may_not_publish_is_dropped_at_the_first_hop(tmp_path: Path) -> None:
-    """Honest nodes may subscribe and the mole, too, may not publish there: nobody delivers it."""
+async def test_a_publication_without_permission_is_dropped_at_the_first_hop(tmp_path: Path) -> None:
+    """Honest nodes may subscribe, the mole may not publish there: no node delivers it."""
     rules = '[[rule]]\nwho = "node:"\npublish = ["open"]\nsubscribe = ["#"]\n'
     async with mole_among(tmp_path, rules, 3) as nodes:
         *honest, mole = nodes
@@ -203,7 +203,7 @@ async def test_what_a_member_may_not_publish_is_dropped_at_the_first_hop(tmp_pat
 
 
 @live
-async def test_who_may_not_subscribe_is_not_counted_as_a_subscriber(tmp_path: Path) -> None:
+async def test_a_node_that_may_not_subscribe_is_not_counted_as_a_subscriber(tmp_path: Path) -> None:
     """It may publish there, and does; what others say there does not reach it."""
     rules = '[[rule]]\nwho = "node:"\npublish = ["#"]\nsubscribe = ["open"]\n'
     async with mole_among(tmp_path, rules, 2) as nodes:
@@ -246,7 +246,7 @@ async def test_a_wave_for_a_topic_that_is_closed_to_its_origin_ends_at_the_first
 
 
 @live
-async def test_who_follows_a_pattern_is_no_subscriber_of_what_is_closed_to_it(
+async def test_a_follower_of_a_pattern_is_no_subscriber_of_topics_closed_to_it(
     tmp_path: Path,
 ) -> None:
     """It becomes a member of a new topic by answering a wave, without a wave of its own."""
@@ -382,7 +382,7 @@ GRACE_S = 0.3
 
 @pytest.mark.usefixtures("_looks_often")
 @live
-async def test_what_was_published_before_a_right_was_withdrawn_arrives(tmp_path: Path) -> None:
+async def test_messages_published_before_a_right_was_withdrawn_arrive(tmp_path: Path) -> None:
     free = '[[rule]]\nwho = "node:"\npublish = ["in"]\nsubscribe = ["in"]\n'
     path = written(tmp_path, free)
     async with (
@@ -404,7 +404,7 @@ async def test_what_was_published_before_a_right_was_withdrawn_arrives(tmp_path:
 @pytest.mark.usefixtures("_looks_often")
 @live
 async def test_a_node_uses_a_new_right_when_the_others_know_of_it(tmp_path: Path) -> None:
-    """One node has read the new file and the other has not: nobody is deaf or blocked for that."""
+    """One node has read the new file and the other has not: neither is deaf or blocked."""
     late, early = tmp_path / "late", tmp_path / "early"
     old = '[[rule]]\nwho = "node:"\npublish = ["other"]\n'
     new = old + '[[rule]]\nwho = "node:"\npublish = ["topic"]\nsubscribe = ["topic"]\n'
@@ -534,7 +534,7 @@ async def test_a_client_with_a_token_has_the_permissions_of_its_name(tmp_path: P
     ],
 )
 @live
-async def test_who_has_not_the_token_of_a_name_has_not_the_name(
+async def test_a_client_without_the_token_of_a_name_cannot_use_the_name(
     tmp_path: Path, name: str, secret: str
 ) -> None:
     path = written(tmp_path, ALL_NODES + NAMED, tokens_of(TOKENS))
@@ -545,7 +545,7 @@ async def test_who_has_not_the_token_of_a_name_has_not_the_name(
 
 
 @live
-async def test_a_token_makes_nobody_a_member(tmp_path: Path) -> None:
+async def test_a_token_does_not_make_a_member(tmp_path: Path) -> None:
     path = written(tmp_path, ALL_NODES + NAMED, tokens_of(TOKENS))
     async with cluster(1, secret=SECRET, permissions=str(path)) as (node,):
         with pytest.raises(cubecast.JoinError):
@@ -577,8 +577,10 @@ async def test_new_tokens_count_and_withdrawn_ones_end_their_sessions(tmp_path: 
 
 
 @on_virtual_time
-async def test_what_comes_around_a_broken_link_is_checked_like_the_rest(tmp_path: Path) -> None:
-    """A relay passes such packets on unread, so whoever they are for is the first hop."""
+async def test_packets_that_go_around_a_broken_link_are_checked_like_the_rest(
+    tmp_path: Path,
+) -> None:
+    """A relay passes such packets on unread, so their receiver is the first hop."""
     rules = '[[rule]]\nwho = "node:"\npublish = ["open"]\nsubscribe = ["#"]\n'
     config = NodeConfig.preset("local", permissions=str(written(tmp_path, rules)))
     async with Cluster(3, config=config) as nodes:

@@ -26,10 +26,10 @@ SECRET, CLIENTS = "open sesame, please", "not for members"
 
 
 @live
-async def test_a_relay_on_a_dead_nodes_port_gets_its_diallers_to_nobody(
+async def test_a_relay_on_a_dead_nodes_port_connects_its_diallers_to_no_node(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """They mean the dead node, and whoever is reached says that it is another."""
+    """They mean the dead node, and the node they reach says that it is another."""
     caplog.set_level(logging.INFO, "cubecast")
     async with cluster(3, secret=SECRET) as nodes:
         address, slot = nodes[2].address, nodes[2].slot
@@ -82,7 +82,7 @@ def added(number: int, packet: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("change", [forged, repeated, left_out, added])
 @live
-async def test_what_a_relay_changes_repeats_leaves_out_or_adds_ends_the_connection(
+async def test_a_packet_that_a_relay_changes_repeats_omits_or_adds_ends_the_connection(
     change: Change, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "cubecast")
@@ -119,7 +119,7 @@ async def test_a_clients_handshake_relayed_makes_no_member() -> None:
 
 @live
 async def test_a_client_connection_is_never_a_members() -> None:
-    """Who attached, or is about to, may hold the very secret of members: it is a client."""
+    """A peer that attached, or is about to, is a client, even with the secret of members."""
     async with cluster(2, secret=SECRET) as nodes:
         for first in (encode_greeting(AttachRequest()), b""):
             async with raw(nodes[0]) as client:
@@ -138,7 +138,7 @@ async def test_a_client_connection_is_never_a_members() -> None:
 
 
 @live
-async def test_who_has_the_secret_of_clients_is_no_member() -> None:
+async def test_the_secret_of_clients_does_not_make_a_member() -> None:
     async with cluster(2, secret=SECRET, client_secret=CLIENTS) as nodes:
         newcomer = Shell(NodeConfig(secret=CLIENTS)).node
         with pytest.raises(JoinError, match="secret is not the same"):
@@ -152,7 +152,7 @@ async def test_who_has_the_secret_of_clients_is_no_member() -> None:
 
 
 @live
-async def test_who_has_the_secret_of_clients_is_taken_for_a_node_by_other_clients() -> None:
+async def test_a_client_with_the_clients_secret_is_taken_for_a_node_by_other_clients() -> None:
     """It proves no more than that it knows what they know; tokens and certificates prove more."""
     async with (
         cluster(1, secret=SECRET, client_secret=CLIENTS) as nodes,

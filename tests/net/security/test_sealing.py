@@ -85,7 +85,7 @@ def test_the_largest_packet_fits() -> None:
         (PREFIX.pack(MAX_PACKET + 1, 3), "a packet of"),
     ],
 )
-def test_what_was_sealed_is_not_trusted_either(plain: bytes, reason: str) -> None:
+def test_the_content_of_a_sealed_packet_is_checked_too(plain: bytes, reason: str) -> None:
     cipher, opener = CipherState(KEY), Opener(CipherState(KEY))
     sealed = cipher.seal(plain)
     with pytest.raises(WireError, match=reason):
@@ -101,6 +101,6 @@ def test_what_was_sealed_is_not_trusted_either(plain: bytes, reason: str) -> Non
         (PREFIX.pack(33, SEALED) + bytes(32), "does not open"),
     ],
 )
-def test_what_is_not_sealed_is_refused(data: bytes, reason: str) -> None:
+def test_an_unsealed_packet_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         received(data, ends()[1])

@@ -1,4 +1,4 @@
-"""Mutual TLS on real sockets: who is let in, who is not, and what both sides are told."""
+"""Mutual TLS on real sockets: which peers are let in, which not, and what both sides are told."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ BAD = {
 
 
 def bad_files(what: str, role: Any, pki: Pki, foreign: Pki, patch: pytest.MonkeyPatch) -> Tls:
-    """Files with a certificate that nobody should accept."""
+    """Files with a certificate that every node should refuse."""
     name = f"bad-{role}"
     if what == "foreign":
         foreign.issue(role, name)
@@ -228,7 +228,7 @@ async def test_a_bad_certificate_of_who_is_dialled_is_refused_with_words_on_both
 
 
 @live
-async def test_who_shows_no_certificate_is_refused(
+async def test_a_dialler_without_a_certificate_is_refused(
     pki: Pki, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with node_with(pki.tls("node1")) as node:
@@ -282,7 +282,7 @@ async def test_older_tls_is_refused(pki: Pki, caplog: pytest.LogCaptureFixture) 
 
 
 @live
-async def test_without_tls_nobody_speaks_with_a_node_that_has_it(
+async def test_a_dialler_without_tls_is_refused_by_a_node_that_has_it(
     pki: Pki, caplog: pytest.LogCaptureFixture
 ) -> None:
     why = "this node speaks TLS; set tls_ca, tls_cert and tls_key to dial it"
@@ -297,7 +297,7 @@ async def test_without_tls_nobody_speaks_with_a_node_that_has_it(
 
 
 @live
-async def test_with_tls_nobody_speaks_with_a_node_that_has_none(
+async def test_a_dialler_with_tls_cannot_speak_with_a_node_that_has_none(
     pki: Pki, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster(1) as nodes:
@@ -508,7 +508,7 @@ class Collect(asyncio.Protocol):
 
 
 @both_loops
-async def test_what_is_written_before_closing_arrives(pki: Pki) -> None:
+async def test_data_written_before_closing_arrives(pki: Pki) -> None:
     network, there, here = TlsNetwork(pki.tls("node1")), Collect(), Collect()
     server = await network.listen(lambda: there, "127.0.0.1", 0)
     await network.dial(lambda: here, *server.bound)
@@ -523,7 +523,7 @@ async def test_what_is_written_before_closing_arrives(pki: Pki) -> None:
 
 
 @both_loops
-async def test_what_a_peer_does_not_read_is_counted(pki: Pki) -> None:
+async def test_data_that_a_peer_does_not_read_is_counted(pki: Pki) -> None:
     network, there = TlsNetwork(pki.tls("node1")), Collect()
     server = await network.listen(lambda: there, "127.0.0.1", 0)
     bare = bare_context(pki.tls("node2"))

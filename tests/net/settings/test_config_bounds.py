@@ -104,6 +104,6 @@ def test_rules_are_read_for_each_peer_and_for_all_others() -> None:
     "text", ["1: loss=101%", "1: loss=1.01", "1: loss=", "1: loss=x", "1: loss=1 loss=1",
              "1: delay=1", "1:", "cut", "1: cut; 1: cut", "1: none cut", "x: cut", "1: cut=1"],
 )  # fmt: skip
-def test_what_is_no_rule_is_refused(text: str) -> None:
+def test_an_invalid_rule_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         parse_rules(text)

@@ -1,4 +1,4 @@
-"""Configuration: presets, files, environment, flags, who wins, and what is refused how."""
+"""Configuration: presets, files, environment, flags, which one wins, and what is refused how."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_command_explains_bounds_and_delays() -> None:
     assert "RTT / 10, at least 1 ms" in row
 
 
-# -- who wins -------------------------------------------------------------------------------------
+# -- which one wins -------------------------------------------------------------------------------
 
 
 def test_flags_beat_environment_beats_file_beats_preset_beats_default(write: Any) -> None:
@@ -297,7 +297,7 @@ def test_a_wrong_variable_and_a_wrong_flag_are_named_too(write: Any) -> None:
         load_config("nowhere.toml", {})
 
 
-def test_what_does_not_go_with_a_preset_is_blamed_and_not_the_preset(write: Any) -> None:
+def test_an_error_names_the_setting_that_conflicts_and_not_the_preset(write: Any) -> None:
     with pytest.raises(ConfigError, match=r"^cubecast.toml: resend_max .* below resend_after"):
         load_config(write('preset = "lan"\nresend_after = "1h"'), {})
 
@@ -305,7 +305,7 @@ def test_what_does_not_go_with_a_preset_is_blamed_and_not_the_preset(write: Any)
 # -- the command ----------------------------------------------------------------------------------
 
 
-def test_what_is_shown_is_a_file_that_means_the_same(write: Any) -> None:
+def test_shown_settings_are_a_file_that_means_the_same(write: Any) -> None:
     secret = "s3cret s3cret"
     settings = load_settings(environ={}, preset="wan", ack_delay=1, secret=secret, join="a:1")
     lines = shown(settings)

@@ -198,7 +198,7 @@ async def test_empty_headers_make_a_plain_message() -> None:
         assert type(await anext(messages)) is Message
 
 
-def test_what_is_packed_is_split_again() -> None:
+def test_a_packed_blob_splits_into_headers_and_payload() -> None:
     blob = pack(KIND, b"payload")
     assert type(blob) is Headed
     headers.check_blob(blob)

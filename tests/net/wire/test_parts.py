@@ -76,7 +76,7 @@ def test_a_request_of_more_than_a_packet_arrives() -> None:
     assert decode_view(whole) == message
 
 
-def test_what_is_larger_still_is_not_cut() -> None:
+def test_a_packet_above_the_largest_size_is_not_cut_into_parts() -> None:
     """The bound is on the wire: both ends have to have the same."""
     largest = 64 * 2**20
     assert next(iter(cut(bytes(largest), 0)))

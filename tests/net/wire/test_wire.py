@@ -328,12 +328,12 @@ def test_a_relay_sends_the_very_bytes_it_received(frame: Frame) -> None:
 
 
 @given(clusterwide)
-def test_what_is_said_about_views_is_read_back(message: views.Clusterwide) -> None:
+def test_view_messages_are_read_back(message: views.Clusterwide) -> None:
     assert decode_view(encode_view(message)) == message
 
 
 @given(tests_and_answers)
-def test_what_detectors_say_is_read_back(message: detector.DetectorMessage) -> None:
+def test_detector_messages_are_read_back(message: detector.DetectorMessage) -> None:
     assert decode_detector(encode_detector(message)) == message
 
 
@@ -369,7 +369,7 @@ def test_a_view_that_cannot_be_is_refused(members: dict[int, views.Who]) -> None
             decode_view(encode_view(message))
 
 
-def test_what_is_set_aside_for_going_around_a_link_is_what_that_takes() -> None:
+def test_the_bytes_set_aside_for_forwarding_are_what_it_takes() -> None:
     """So the largest message about views may go in parts and around a broken link."""
     packet = encode_view(views.Outlived("ab"))
     message = len(packet) - PREFIX.size
@@ -405,7 +405,7 @@ def test_a_greeting_is_read_back(message: Any) -> None:
     assert hello.decode_greeting(hello.encode_greeting(message)) == message
 
 
-def test_topics_nobody_here_knows_are_skipped() -> None:
+def test_packets_of_unknown_topics_are_skipped() -> None:
     assert FrameDecoder().decode(encode_frame(example_frame(topic="strange")), TOPICS) is None
     assert decode_ack(encode_ack(Ack("strange", Stream(0, 0), 0, 0, 0, 0, False)), TOPICS) is None
 
@@ -865,7 +865,7 @@ def test_addresses_as_people_write_them(text: str, host: str, port: int) -> None
 @pytest.mark.parametrize(
     "text", ["host:x", "host:65536", "[::1", "[::1]7401", "host:-1", "host:²", "host:" + "9" * 5000]
 )
-def test_what_is_not_an_address(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a"):
         parse_address(text)
 

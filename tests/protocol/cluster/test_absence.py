@@ -44,7 +44,7 @@ def test_time_counts_from_when_this_node_first_saw_the_entry() -> None:
     assert len(absences.entries) == 2  # until the next view
 
 
-def test_the_next_view_leaves_out_whoever_is_expired_or_replaced() -> None:
+def test_the_next_view_drops_absences_that_are_expired_or_replaced() -> None:
     absences = Absences(10)
     absences.learn((Absent(who(2), 3), Absent(who(3), 3)), view(3, 0), 0)
     again = View(ViewId(4, Ballot(4, 0)), {0: who(0), 9: Who("n2.1", "2", 1)})
@@ -52,7 +52,7 @@ def test_the_next_view_leaves_out_whoever_is_expired_or_replaced() -> None:
     assert absences.after(again, [who(0)], {}, 10) == ()
 
 
-def test_who_is_excluded_again_is_absent_from_then_on() -> None:
+def test_a_node_excluded_again_is_absent_from_then_on() -> None:
     absences = Absences(10)
     absences.learn((Absent(who(2), 3),), view(3, 0), 0)
     absences.learn((), view(4, 0, 2), 1)  # it came back
@@ -73,7 +73,7 @@ def back_in_view_5() -> Absences:
     return absences
 
 
-def test_who_is_back_stays_named_until_it_has_caught_up() -> None:
+def test_a_node_that_is_back_stays_named_until_it_has_caught_up() -> None:
     absences = back_in_view_5()
     assert absences.entries == (Absent(Who("n2.1", "2", 1), 3, back=True),)
     assert absences.excluded() == ()
@@ -83,7 +83,7 @@ def test_who_is_back_stays_named_until_it_has_caught_up() -> None:
     assert absences.after(returned(6), [who(0)], {}, 9) == ()
 
 
-def test_who_went_again_is_named_once_also_by_a_leader_that_knew_it_had_caught_up() -> None:
+def test_a_node_gone_again_is_named_once_by_a_leader_that_knew_it_caught_up() -> None:
     """The leader tells the difference to an entry that only others still have."""
     absences = back_in_view_5()
     gone = Absent(Who("n2.1", "2", 1), 6)
@@ -97,21 +97,21 @@ def test_for_who_never_catches_up_history_is_kept_no_longer_than_for_the_absent(
     assert absences.remembered_from(11) is None
 
 
-def test_who_goes_again_before_it_caught_up_is_absent_from_the_first_time_on() -> None:
+def test_a_node_gone_again_before_it_caught_up_is_absent_from_the_first_time() -> None:
     absences = back_in_view_5()
     again = absences.after(view(6, 0), [who(0), Who("n2.1", "2", 1)], {}, 9)
     assert again == (Absent(Who("n2.1", "2", 1), 3),)
 
 
-def test_who_goes_again_after_it_caught_up_is_absent_from_then_on() -> None:
+def test_a_node_gone_again_after_it_caught_up_is_absent_from_then_on() -> None:
     absences = back_in_view_5()
     absences.caught_up("n2.1", 2)
     again = absences.after(view(6, 0), [who(0), Who("n2.1", "2", 1)], {}, 9)
     assert again == (Absent(Who("n2.1", "2", 1), 6),)
 
 
-def test_who_has_heard_that_a_node_caught_up_is_not_told_otherwise_by_a_later_view() -> None:
-    """Who sends it the whole view had not heard."""
+def test_a_later_view_does_not_undo_the_news_that_a_node_caught_up() -> None:
+    """The sender of the whole view had not heard."""
     absences = back_in_view_5()
     named = absences.entries
     absences.caught_up("n2.1", 2)
@@ -146,7 +146,7 @@ def beacons(world: Members, to: int) -> list[Flying]:
 
 
 def excluded_for_long(world: Members) -> None:
-    """Node 3 of four is excluded and away until everybody gives it up."""
+    """Node 3 of four is excluded and away until all others give it up."""
     world.down.add(3)
     world.suspect(3)
     world.settle(lambda one: one.to != 3, ticks=20)
@@ -194,7 +194,7 @@ def test_a_returning_node_says_since_when_it_was_apart() -> None:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_who_was_excluded_alone_is_apart_from_its_last_view_on(asks: bool) -> None:
+def test_a_node_excluded_alone_is_apart_from_its_last_view_on(asks: bool) -> None:
     """Or from the next one on, if everyone has answered it there; of the first all have heard."""
     world = Members(4, members=0)
     for last in (0, 2, 4):
@@ -212,8 +212,8 @@ def test_who_was_excluded_alone_is_apart_from_its_last_view_on(asks: bool) -> No
         assert world.masks() == [0b1111] * 4
 
 
-def test_what_all_have_answered_is_remembered_of_the_last_views_with_the_absent() -> None:
-    """Node 0 asks in view 0, node 1 in views 1 and 2; then nobody waits for the absent any more."""
+def test_waves_that_all_answered_are_remembered_of_the_last_views_with_the_absent() -> None:
+    """Node 0 asks in view 0, node 1 in views 1 and 2; then no node waits for the absent."""
     world = Members(5)
 
     def shared() -> list[set[int]]:
@@ -242,7 +242,7 @@ def test_what_all_have_answered_is_remembered_of_the_last_views_with_the_absent(
 
 
 def test_a_node_that_is_back_says_when_it_has_asked_for_all_it_missed() -> None:
-    """Until its JOIN is answered everybody keeps history for it; then nobody does."""
+    """Until its JOIN is answered all members keep history for it; then none does."""
     world = Members(4)
     world.suspect(3, 0, 1, 2)
     world.settle(lambda one: 3 not in (one.source, one.to), ticks=20)
@@ -253,7 +253,7 @@ def test_a_node_that_is_back_says_when_it_has_asked_for_all_it_missed() -> None:
     world.settle(unanswered)
     assert world.masks() == [0b1111] * 4
     assert [member.remembered_from(world.now) for member in world.members] == [1] * 4
-    assert all(member.absent == () for member in world.members), "nobody looks for it"
+    assert all(member.absent == () for member in world.members), "no member looks for it"
     world.settle()
     assert [member.remembered_from(world.now) for member in world.members] == [None] * 4
     world.suspect(2, 0, 1, 3)
@@ -289,7 +289,7 @@ def unasked(one: Flying) -> bool:
 
 
 def test_a_leaver_stays_until_a_node_that_came_back_has_asked_it() -> None:
-    """Nobody but the leaver knows what node 3 missed."""
+    """Only the leaver knows what node 3 missed."""
     world = Members(4)
     node_3_comes_back(world)
     world.members[1].depart(world.now)

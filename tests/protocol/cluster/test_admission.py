@@ -1,4 +1,4 @@
-"""Who waits for a place in the next view: a bounded number, one for each address."""
+"""Newcomers that wait for a place in the next view: a bounded number, one for each address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_no_more_wait_than_the_bound(full: Admission) -> None:
     assert list(full.entering) == ["n0", "n1", "n2"]
 
 
-def test_whoever_waits_may_ask_again_where_no_other_may(full: Admission) -> None:
+def test_a_waiting_newcomer_may_ask_again_when_the_queue_is_full(full: Admission) -> None:
     full.await_place(enter("n1", "host:1", wish=7))
     assert full.entering["n1"].wish == 7
     assert list(full.entering) == ["n0", "n1", "n2"]

@@ -58,7 +58,7 @@ def happen(toys: Toys, happening: Happening) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(HAPPENINGS)
-def test_who_counts_on_each_other_goes_the_same_way(happenings: list[Happening]) -> None:
+def test_nodes_that_count_on_each_other_install_the_same_views(happenings: list[Happening]) -> None:
     toys = Toys(NODES)
     for happening in happenings:
         happen(toys, happening)
@@ -70,7 +70,7 @@ def test_who_counts_on_each_other_goes_the_same_way(happenings: list[Happening])
 
 
 def deliver_at_random(toys: Toys, order: list[int]) -> None:
-    """Nothing is lost, nobody is suspected; messages overtake each other."""
+    """Nothing is lost, no node is suspected; messages overtake each other."""
     for number in order:
         if toys.flying:
             toys.hand_over(number % len(toys.flying))
@@ -80,7 +80,7 @@ def deliver_at_random(toys: Toys, order: list[int]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 63), max_size=60), st.lists(st.integers(0, NODES - 1), max_size=2))
-def test_leaving_divides_nobody(order: list[int], leavers: list[int]) -> None:
+def test_leaving_does_not_divide_the_others(order: list[int], leavers: list[int]) -> None:
     toys = Toys(NODES)
     for leaver in leavers:
         toys.depart(leaver)
@@ -93,7 +93,7 @@ def test_leaving_divides_nobody(order: list[int], leavers: list[int]) -> None:
 
 
 def test_a_leader_that_has_decided_to_leave_does_not_begin_again() -> None:
-    """Whoever heard a second question first would refuse the answer to the first one."""
+    """A node that heard a second question first would refuse the answer to the first one."""
     toys = Toys(3)
     toys.depart(0)
     while not any(isinstance(message, Change) for _, _, message in toys.flying):
@@ -101,7 +101,7 @@ def test_a_leader_that_has_decided_to_leave_does_not_begin_again() -> None:
     assert not any(isinstance(message, Prepare) for _, _, message in toys.flying)
 
 
-def test_a_leader_that_leaves_goes_although_somebody_it_has_to_tell_dies() -> None:
+def test_a_leader_that_leaves_goes_although_a_node_it_has_to_tell_dies() -> None:
     toys = Toys(3)
     toys.depart(0)
     while not any(isinstance(message, Change) for _, _, message in toys.flying):
@@ -129,10 +129,10 @@ def test_a_leader_that_leaves_waits_no_longer_for_a_newcomer_than_for_a_report()
     assert {who.uid for who in toys.toys[1].epochs.view.members.values()} == {"n1", "n2.1"}
 
 
-def test_who_follows_a_ballot_that_came_to_nothing_is_brought_to_what_was_decided() -> None:
+def test_followers_of_a_failed_ballot_are_brought_to_the_decided_view() -> None:
     """Node 0 decides.  Node 1 took it for dead, led node 2 elsewhere, and gave up when 0 was back.
 
-    Both refuse what was decided before, as they follow a later ballot, and nobody leads them.
+    Both refuse what was decided before, as they follow a later ballot, and no node leads them.
     """
     toys = Toys(4)
     toys.toys[3].crashed = True
@@ -175,12 +175,12 @@ def follow_two_leaders(kind: type[ViewAgreement]) -> Toys:
     return toys
 
 
-def test_what_was_decided_before_is_refused_by_who_follows_a_later_ballot() -> None:
+def test_a_follower_of_a_later_ballot_refuses_an_earlier_decision() -> None:
     assert not follow_two_leaders(ViewAgreement).disagreements()
     assert follow_two_leaders(OldBallots).disagreements()
 
 
-def test_who_leads_gives_up_for_a_higher_ballot() -> None:
+def test_a_leader_gives_up_for_a_higher_ballot() -> None:
     toys = Toys(4)
     toys.suspect(0, 3)
     toys.hand_over(0)  # node 1 follows node 0, and will take a higher round
@@ -196,7 +196,7 @@ def test_who_leads_gives_up_for_a_higher_ballot() -> None:
 
 
 def test_a_view_without_us_is_no_view_of_ours() -> None:
-    """Nobody sends such a one to whoever did not ask to leave; it is taken for what it says."""
+    """A view without us comes only to a node that asked to leave; else it is a stranger's view."""
     toys = Toys(3)
     view = toys.toys[0].epochs.view
     rest = View(ViewId(1, Ballot(1, 0)), {slot: view.members[slot] for slot in (0, 1)})
@@ -206,8 +206,8 @@ def test_a_view_without_us_is_no_view_of_ours() -> None:
     assert toys.toys[2].epochs.view == view
 
 
-def test_who_reports_from_another_branch_is_somewhere_else() -> None:
-    """`Member` hears no such report; whoever does is told where its survivor is."""
+def test_a_report_from_another_branch_is_taken_for_another_view() -> None:
+    """`Member` hears no such report; a node that does is told where its survivor is."""
     toys = Toys(3)
     toys.suspect(0, 2)
     attempt = toys.toys[0].epochs.attempt

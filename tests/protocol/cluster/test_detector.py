@@ -41,7 +41,7 @@ def most_tests(n: int) -> int:
     return n * dimension_for(n)
 
 
-# -- who tests whom -------------------------------------------------------------------------------
+# -- which node tests which -----------------------------------------------------------------------
 
 
 def test_the_first_round_of_the_papers_example() -> None:
@@ -98,7 +98,7 @@ def crash_and_recover(
 
 
 def test_every_crash_pattern_of_eight_is_known_within_nine_rounds() -> None:
-    """All 255 sets that leave somebody; then all of them come back at once."""
+    """All 255 sets that leave a node; then all of them come back at once."""
     worst = max(crash_and_recover(8, crashed) for crashed in range(255))
     assert worst[0] <= 3 * (3 + 1) // 2, "the bound of the module's theory of operation"
 
@@ -194,7 +194,7 @@ def test_newcomers_are_tested_and_told() -> None:
         assert world.rounds_until_known(crashed | late, square(2 * n)) <= square(2 * n), seed
 
 
-def test_what_a_node_announces_is_told_with_the_next_rounds() -> None:
+def test_news_of_a_node_is_told_with_the_next_rounds() -> None:
     """[B] 5.2: changes of a topic's members travel with the tests, and reach everyone as fast."""
     world = Rounds(everyone(4))
     world.nodes[5].announce(("chat",), world.now)
@@ -260,7 +260,7 @@ def bound(config: DetectorConfig, n: int, most: Time) -> Time:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_who_answers_in_time_is_never_suspected(seed: int) -> None:
+def test_a_node_that_answers_in_time_is_never_suspected(seed: int) -> None:
     """Round trips up to nearly `suspect_min` / steps, drawn anew for each message."""
     most = LAN.suspect_min // LAN.steps // 2 - 1
     world = lan(Weather(seed, 1, most), n=Random(seed).choice([2, 3, 8, 13]))
@@ -269,7 +269,7 @@ def test_who_answers_in_time_is_never_suspected(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_loss_alone_makes_nobody_suspected(seed: int) -> None:
+def test_loss_alone_makes_no_node_suspected(seed: int) -> None:
     world = lan(Weather(seed, 1 * MS, 20 * MS, loss=0.1), n=12)
     run_watching(world, 200 * LAN.test_every)
     assert not any(suspects for _, _, suspects in world.changes)
@@ -299,7 +299,7 @@ def test_one_crash_is_known_to_all_in_the_stated_time() -> None:
 
 
 def test_slow_answers_are_waited_for() -> None:
-    """Round trips rise to four times `suspect_min`; who is slow for long is waited for."""
+    """Round trips rise to four times `suspect_min`; a node that is slow for long is waited for."""
     weather = Weather(3, 1 * MS, 5 * MS)
     world = lan(weather)
     for step in range(1, 41):
@@ -312,7 +312,7 @@ def test_slow_answers_are_waited_for() -> None:
     assert not any(suspects for _, _, suspects in world.changes)
 
 
-def test_a_paused_node_is_suspected_objects_and_suspects_nobody() -> None:
+def test_a_paused_node_is_suspected_objects_and_suspects_no_other() -> None:
     world = lan(Weather(1, 1 * MS, 5 * MS))
     world.pause(5, world.now + 2 * LAN.suspect_max)
     world.run(world.now + 2 * LAN.suspect_max)
@@ -398,7 +398,7 @@ def test_frames_prove_life_while_answers_are_stuck() -> None:
     assert all(when <= until + LAN.suspect_max for when, _, _ in world.changes)
 
 
-def test_who_is_heard_but_answers_nobody_is_suspected_in_the_end() -> None:
+def test_a_node_that_is_heard_but_never_answers_is_suspected_in_the_end() -> None:
     weather = Weather(8, 1 * MS, 2 * MS)
     world = lan(weather, n=4)
     weather.cut |= {(node, 3) for node in range(3)}
@@ -495,7 +495,7 @@ def test_a_new_view_begins_with_everyone_correct() -> None:
     one.detector.check_invariants()
 
 
-def test_who_asks_others_about_a_silent_node_tests_it_once_more_itself() -> None:
+def test_a_node_that_asks_others_about_a_silent_node_tests_it_again_itself() -> None:
     one = Alone()
     asked: list[set[NodeId]] = []
     now = 0
@@ -540,7 +540,7 @@ def test_a_slot_that_is_taken_again() -> None:
     assert not world.ignorant(0)
 
 
-def test_who_leaves_is_forgotten_and_who_stays_keeps_its_state() -> None:
+def test_a_node_that_leaves_is_forgotten_and_one_that_stays_keeps_its_state() -> None:
     one = Alone()
     one.detector.on_message(wire.Notice(0, ((3, 7), (2, 1))), 1, 5)
     one.detector.set_members(0b0111, 6)
@@ -555,7 +555,7 @@ def test_who_leaves_is_forgotten_and_who_stays_keeps_its_state() -> None:
 
 
 def test_a_node_that_returns_with_nothing_tells_and_hears_all_again() -> None:
-    """Versions begin with the incarnation: nobody takes a new life's first words for old ones."""
+    """Versions begin with the incarnation: a new life's first words are not taken for old ones."""
     first, second = Alone(node=1, incarnation=0), Alone(node=1, incarnation=1)
     for _ in range(5):
         first.detector.announce(("a",), 1)
@@ -672,7 +672,7 @@ class TakesSmaller(Detector):
 
 
 class NeverTakesOver(Detector):
-    """Tests its log2 n neighbours and nobody else."""
+    """Tests its log2 n neighbours and no other node."""
 
     @property
     def targets(self) -> tuple[NodeId, ...]:
@@ -680,7 +680,7 @@ class NeverTakesOver(Detector):
 
 
 class NeverRecovers(Detector):
-    """Whoever was suspected stays so."""
+    """A suspected node stays suspected."""
 
     @property
     def targets(self) -> tuple[NodeId, ...]:
@@ -741,7 +741,7 @@ def broken_link(make: type[Detector]) -> None:
 
 
 def own_pause(make: type[Detector]) -> None:
-    """The whole machine sleeps while an answer is on its way; nobody asks twice here."""
+    """The whole machine sleeps while an answer is on its way; no node asks twice here."""
     world = lan(Weather(1, 1 * MS, 5 * MS), 2, replace(LAN, retries=0, indirect=0), make)
     while not world.nodes[0]._trials:
         world.run(world.now + 1)

@@ -15,13 +15,13 @@ from cubecast.protocol.cluster.horizon import KEPT_VIEWS, Horizon
         (Horizon(10, absent_from=11), 10 - KEPT_VIEWS),
     ],
 )
-def test_lives_that_ended_lately_or_since_somebody_is_absent_are_needed(
+def test_lives_that_ended_lately_or_since_a_node_is_absent_are_needed(
     horizon: Horizon, first: int
 ) -> None:
     assert [horizon.needs_dead(died) for died in (first - 1, first)] == [False, True]
 
 
-def test_what_was_superseded_is_needed_by_the_absent_alone() -> None:
+def test_a_superseded_stream_is_needed_by_absent_nodes_alone() -> None:
     first = 6 - KEPT_VIEWS
     horizon = Horizon(10, absent_from=6)
     assert [horizon.needs_superseded(since) for since in (first - 1, first)] == [False, True]

@@ -42,7 +42,7 @@ def test_the_largest_stamp_is_taken_and_strangers_are_not() -> None:
     assert known.stamps == {1: MAX_STAMP}
 
 
-def test_nobody_is_brought_to_the_largest_stamp_at_a_leap() -> None:
+def test_a_stamp_does_not_reach_the_largest_value_at_a_leap() -> None:
     """There it could not be suspected any more, however dead it is."""
     known = knowledge(members=0b0011)
     assert known.merge(((1, MAX_STAMP - 1),), ()) == ([], [])
@@ -85,7 +85,7 @@ def test_announcements_have_serials_that_grow_over_lives() -> None:
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def test_what_changed_after_a_version_is_told_the_latest_first() -> None:
+def test_changes_after_a_version_are_told_the_latest_first() -> None:
     known = knowledge()
     start = known.version
     known.merge(((1, 1), (2, 1)), ())
@@ -99,7 +99,7 @@ def test_what_changed_after_a_version_is_told_the_latest_first() -> None:
 # -- members ---------------------------------------------------------------------------------------
 
 
-def test_who_leaves_is_forgotten_and_its_successor_is_correct() -> None:
+def test_a_node_that_leaves_is_forgotten_and_its_successor_is_correct() -> None:
     known = knowledge()
     known.announce(("me",))
     known.merge(((1, 1), (2, 1)), ((1, 1, ("a",)), (2, 1, ("b",))))
@@ -144,7 +144,7 @@ def test_no_more_are_asked_than_configured_and_the_peers_testers_first() -> None
     assert len(chosen) == len(set(chosen)) == wanted
     assert not {0, 7} & set(chosen)
     few = Alone(members=0b0111)
-    assert few.detector.relays(2) == [1], "whoever there is"
+    assert few.detector.relays(2) == [1], "all that there are"
 
 
 def test_a_link_to_who_leaves_the_view_is_not_broken_any_more_and_others_stay_so() -> None:
@@ -165,7 +165,7 @@ def test_a_broken_link_to_one_that_others_suspect_is_not_looked_at_as_broken() -
     assert (detector.suspects, detector.broken) == (0b0010, 0b0100)
 
 
-def test_nobody_is_tested_or_suspected_after_it_left() -> None:
+def test_a_node_is_not_tested_or_suspected_after_it_left() -> None:
     alone = Alone()
     detector = alone.detector
     detector.on_wake(0)
@@ -180,7 +180,7 @@ def test_nobody_is_tested_or_suspected_after_it_left() -> None:
     detector.knowledge.check_invariants()
 
 
-def test_a_vouch_that_nobody_was_asked_for_changes_nothing() -> None:
+def test_a_vouch_that_was_not_asked_for_changes_nothing() -> None:
     alone = Alone()
     alone.detector.on_message(Vouch(1, 2), 3, 10)
     assert alone.detector.broken == 0

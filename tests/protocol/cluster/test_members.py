@@ -48,14 +48,14 @@ def test_a_leaver_is_let_go_by_a_later_view_alone() -> None:
     assert world.ports[2].of("departed") == [()]
 
 
-def test_who_hears_that_most_are_in_another_view_of_the_same_epoch_goes_there() -> None:
+def test_a_node_goes_to_the_view_of_the_same_epoch_that_has_most_members() -> None:
     world = Members(4)
     world.members[3].elsewhere(other_view(world, 0, 0, 1, 2), "n0", 0)
     assert world.ports[3].of("excluded") == [()]
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_what_is_unsubscribed_between_two_lives_is_not_joined_again(wanted: bool) -> None:
+def test_a_topic_unsubscribed_between_two_lives_is_not_joined_again(wanted: bool) -> None:
     world = Members(3)
     world.members[2].elsewhere(other_view(world, 0, 0, 1), "n0", 0)
     if not wanted:
@@ -67,8 +67,8 @@ def test_what_is_unsubscribed_between_two_lives_is_not_joined_again(wanted: bool
     assert world.ports[2].delivered() == (["news"] if wanted else [])
 
 
-def test_who_has_to_jump_when_a_newcomer_comes_joins_again() -> None:
-    """A stream of the dead was not settled; the view that nobody leaves names its end anew."""
+def test_a_subscriber_that_has_to_jump_when_a_newcomer_comes_joins_again() -> None:
+    """A stream of the dead was not settled; the view that no node leaves names its end anew."""
     world = Members(2)
     view, core = world.members[0].view, world.members[0].core
     assert view is not None
@@ -84,7 +84,7 @@ def test_who_has_to_jump_when_a_newcomer_comes_joins_again() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "pauses"), [(2, 1), (16, 2), (64, 3)])
-def test_who_hears_of_a_later_view_asks_for_it_after_a_while_and_again(
+def test_a_node_that_hears_of_a_later_view_asks_for_it_after_a_while_and_again(
     nodes: int, pauses: int
 ) -> None:
     """It may be on its way down the tree: tests overtake it."""
@@ -131,11 +131,11 @@ def test_a_leader_leaves() -> None:
     assert not any(port.of("gap") or port.of("discard") for port in world.ports)
 
 
-def test_an_effect_whose_cause_died_with_all_who_had_it_holds_nobody_up() -> None:
+def test_an_effect_whose_cause_is_lost_is_delivered() -> None:
     """Node 1 joins after "cause" of node 3, which node 2 alone has read; then 2 says "effect".
 
     Node 1 reads it: its cut covers the cause.  Both publishers die.  Node 0 has the effect, and
-    nobody has the cause any more: it skips the cause, and reads the effect.
+    no node has the cause any more: it skips the cause, and reads the effect.
     """
     world = Members(4, 0b1101)
     world.publish(3, "cause")
@@ -184,7 +184,7 @@ def test_a_pattern_is_followed_again_and_what_came_up_meanwhile_is_a_gap() -> No
     world.settle(away(2))
     world.lose()
     assert world.masks() == [0b011, 0b011, 0b111]
-    for _ in range(2):  # the first is refused: it has to ask who is there
+    for _ in range(2):  # the first is refused: it has to ask for subscribers
         world.publish(0, "two", "x/b")
         world.settle(away(2), ticks=5)
     world.lose()
@@ -210,7 +210,7 @@ def test_a_question_for_topics_is_asked_again_without_the_dead() -> None:
     assert world.members[3].marks["topics started again"] == 1
 
 
-def test_who_leaves_a_topic_does_not_wait_for_the_release_of_the_dead() -> None:
+def test_a_leaver_of_a_topic_does_not_wait_for_the_release_of_the_dead() -> None:
     world = Members(4)
     world.publish(3, "last")
     world.hand_over(both(kind("pub"), link(3, 1)))
@@ -232,7 +232,7 @@ def test_all_leave_at_once() -> None:
     assert [port.of("departed") for port in world.ports] == [[()]] * 3
 
 
-def test_a_leader_leaves_while_somebody_dies() -> None:
+def test_a_leader_leaves_while_another_node_dies() -> None:
     world = Members(4)
     world.publish(3, "last words")
     world.hand_over(both(kind("pub"), link(3, 2)))
@@ -281,10 +281,10 @@ def assert_node_1_jumps_when_3_is_found_dead(world: Members) -> None:
     assert not any(world.members[1].load()[:2])
 
 
-def test_who_was_passed_over_by_a_publisher_that_died_jumps() -> None:
+def test_a_subscriber_passed_over_by_a_publisher_that_died_jumps() -> None:
     """Node 3 goes on without node 1 and dies before it can say so.
 
-    Its heir feeds those whom it addressed; node 1 hears that all of them have everything.
+    Its heir feeds the nodes it addressed; node 1 hears that all of them have everything.
     """
     world = four_of_whom_3_passes_1_over()
     world.hand_over(both(kind("pub"), link(3, 2)))
@@ -295,8 +295,8 @@ def test_who_was_passed_over_by_a_publisher_that_died_jumps() -> None:
     assert_node_1_jumps_when_3_is_found_dead(world)
 
 
-def test_who_waits_for_what_everyone_else_has_of_the_dead_jumps() -> None:
-    """The same, but all others have long forgotten what node 3 said: nobody inherits anything."""
+def test_a_subscriber_that_lacks_what_all_others_have_of_the_dead_jumps() -> None:
+    """The same, but all others have long forgotten what node 3 said: no node inherits anything."""
     world = four_of_whom_3_passes_1_over()
     world.settle(lambda one: one.to != 1)
     assert not any(world.members[2].load()[:2])
@@ -316,7 +316,7 @@ def test_a_member_leaves() -> None:
     assert world.members[2].marks["let go"] == 1
 
 
-def test_what_a_tree_has_for_the_former_owner_of_a_slot_its_next_owner_does_not_get() -> None:
+def test_the_next_owner_of_a_slot_does_not_get_frames_for_the_former_one() -> None:
     """Node 3 is excluded and comes back, while a frame of before is on its way to its parent."""
     world = Members(4)
     world.publish(0, "before")
@@ -341,7 +341,7 @@ def test_what_a_tree_has_for_the_former_owner_of_a_slot_its_next_owner_does_not_
     assert world.ports[3].delivered() == []
 
 
-def test_a_node_that_hears_nobody_pulls_nobody_over() -> None:
+def test_a_node_that_hears_no_other_pulls_no_other_over() -> None:
     """It excludes everyone else; they go on without it, and it is the one to come back."""
     world = Members(5)
     for other in range(4):
@@ -354,9 +354,9 @@ def test_a_node_that_hears_nobody_pulls_nobody_over() -> None:
     assert [member.who.uid for member in world.members] == ["n0", "n1", "n2", "n3", "n4.1"]
 
 
-def test_what_another_view_had_alone_is_skipped_without_a_jump() -> None:
+def test_messages_that_only_another_view_had_are_skipped_without_a_jump() -> None:
     """Node 0 has all that its views agreed on of node 3's stream, and was told that another view
-    went further; somebody who joined above that says that it counts as read, and nobody has it.
+    went further; a node that joined above that says that it counts as read, and no node has it.
     """
     world = Members(4)
     world.publish(3, "first")
@@ -380,10 +380,10 @@ def test_what_another_view_had_alone_is_skipped_without_a_jump() -> None:
     assert dead not in {**topic.streams.inboxes, **ends.heirs, **ends.finals, **ends.ends}
 
 
-def test_what_only_the_dead_had_is_skipped_and_nothing_else() -> None:
-    """Node 2 joined when node 0 had sent "lost" to nobody; then it read what node 0 said next.
+def test_messages_that_only_the_dead_had_are_skipped_and_no_others() -> None:
+    """Node 2 joined when node 0 had sent "lost" to no node; then it read what node 0 said next.
 
-    Nobody can send "lost" to nodes 1 and 3.  What node 1 published meanwhile they get.
+    No node can send "lost" to nodes 1 and 3.  They get what node 1 published meanwhile.
     """
     world = Members(4, members=0b1011)
     quiet = kind("pub", "probe", "direct")
@@ -406,7 +406,7 @@ def test_what_only_the_dead_had_is_skipped_and_nothing_else() -> None:
     assert world.ports[2].of("gap") == []
 
 
-def test_who_leaves_keeps_what_others_may_need_of_the_dead() -> None:
+def test_a_leaver_keeps_messages_of_the_dead_that_others_may_need() -> None:
     """Node 2 alone has what node 0 said; it leaves the topic while the view changes."""
     world = Members(4)
     assert world.publish(0, "a")
@@ -445,7 +445,7 @@ def test_an_effect_waits_for_the_causes_of_what_is_skipped() -> None:
     assert [skipped for _, skipped in world.ports[3].of("gap")] == [{Stream(0, 0): (0, 0)}]
 
 
-def test_who_lacks_what_no_heir_can_feed_it_joins_again() -> None:
+def test_a_subscriber_that_lacks_messages_no_heir_can_feed_joins_again() -> None:
     """The heir lacks what everyone else had taken in: a publisher had gone on without node 0."""
     world = Members(3)
     core = world.members[0].core

@@ -1,4 +1,4 @@
-"""Who may cost a member its place: nobody but itself, and the process that is where it was."""
+"""A member loses its place only to itself, and to the process at its address."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_nonce_is_of_one_view_one_uid_and_one_asker() -> None:
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
 @pytest.mark.parametrize("told", [0, 1, 3])
-def test_nobody_departs_another(victim: int, told: int) -> None:
+def test_a_member_cannot_make_another_depart(victim: int, told: int) -> None:
     world = Members(4)
     say(world, 3, told, Depart(f"n{victim}"))
     say(world, 3, told, Depart(f"n{victim}", "0" * 32))
@@ -57,14 +57,14 @@ def test_only_the_member_itself_departs() -> None:
     only_the_member_itself_departs(Member)
 
 
-def test_the_question_goes_to_the_member_that_is_to_go_and_to_nobody_else() -> None:
+def test_the_question_goes_to_the_member_that_is_to_go_and_to_no_other() -> None:
     world = Members(4)
     say(world, 3, 0, Depart("n2"))
     world.hand_over()
     assert [(one.to, type(one.message)) for one in world.flying] == [(2, Doubt)]
 
 
-def test_a_departure_that_was_passed_on_is_proved_to_whoever_leads() -> None:
+def test_a_departure_that_was_passed_on_is_proved_to_the_leader() -> None:
     """Node 3 takes node 0 for dead, node 1 does not: it passes the request on."""
     world = Members(4)
     world.members[3].suspect(0, world.now)
@@ -77,7 +77,7 @@ def test_a_departure_that_was_passed_on_is_proved_to_whoever_leads() -> None:
     assert world.masks()[:3] == [0b0111] * 3
 
 
-def test_a_late_request_of_a_dead_process_evicts_nobody() -> None:
+def test_a_late_request_of_a_dead_process_evicts_no_member() -> None:
     """It was at the address where the healthy node 1 is now; also the leader has such a past."""
     world = Members(3)
     for address in ("0", "1"):
@@ -90,7 +90,7 @@ def test_a_late_request_of_a_dead_process_evicts_nobody() -> None:
     assert not world.members[0]._agreement._admission.entering
 
 
-def test_an_old_request_for_an_address_that_is_taken_by_now_evicts_nobody() -> None:
+def test_an_old_request_for_an_address_that_is_taken_evicts_no_member() -> None:
     """It came to node 0 when the address was free, and was kept while another led."""
     world = Members(2)
     epochs = world.members[0]._agreement
@@ -112,7 +112,7 @@ def start_again(world: Members, node: int) -> Member:
 
 
 def test_a_process_that_was_restarted_at_once_is_in_after_a_few_round_trips() -> None:
-    """Nobody suspects the life before: the newcomer proves that it is there instead."""
+    """The life before is not suspected: the newcomer proves that it is there instead."""
     world = Members(4)
     member = start_again(world, 1)
     member.on_wake(world.now)
@@ -157,7 +157,7 @@ def test_a_late_request_of_a_former_life_is_not_even_asked_about() -> None:
     assert not world.flying
 
 
-def test_a_stranger_with_the_name_of_a_later_life_evicts_nobody() -> None:
+def test_a_stranger_with_the_name_of_a_later_life_evicts_no_member() -> None:
     world = Members(4)
     say(world, 3, 0, Enter(Who("n1.1", "9", 9), 1))
     world.settle(lambda one: one.to < 4, ticks=4)
@@ -188,7 +188,7 @@ FOREIGN: list[Callable[[View], Any]] = [
 
 @pytest.mark.parametrize("message", FOREIGN, ids=["beacon", "install", "enter"])
 @pytest.mark.parametrize("names_us", [False, True])
-def test_what_another_cluster_says_is_not_heard(
+def test_messages_of_another_cluster_are_ignored(
     message: Callable[[View], Any], names_us: bool
 ) -> None:
     world, first = named("here")

@@ -17,7 +17,7 @@ from support.member_stories import Story
 from support.member_toys import Flying, Members, both, kind, link
 
 PARTED: Time = 20_000
-"""Long enough for a node that nobody hears to have been excluded and to go on alone."""
+"""Long enough for a node that is not heard to be excluded and to go on alone."""
 
 
 # -- patterns and nodes that come back ------------------------------------------------------------
@@ -28,7 +28,7 @@ ALL = 0b111
 
 
 def apart(one_way: bool) -> Story:
-    """R publishes to a new topic while nobody hears it, and again when all do."""
+    """R publishes to a new topic while no node hears it, and again when all do."""
     cuts = [Cut(1_000, 1_000 + PARTED, 1 << R, ALL & ~(1 << R))]
     if not one_way:
         cuts.append(Cut(1_000, 1_000 + PARTED, ALL & ~(1 << R), 1 << R))
@@ -66,7 +66,7 @@ def test_a_follower_that_was_away_reads_on_in_topics_that_were_born_meanwhile() 
 
 
 def away(world: Members, node: NodeId) -> None:
-    """Everybody takes a node for dead and goes on; it hears nothing of it."""
+    """All others take a node for dead and go on; it hears nothing of it."""
     world.suspect(node)
     world.settle(lambda one: node not in (one.source, one.to))
     world.lose(lambda one: node in (one.source, one.to))

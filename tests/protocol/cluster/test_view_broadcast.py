@@ -1,4 +1,4 @@
-"""A view is told as a difference, down the tree; a relay that is slow or dead harms nobody."""
+"""A view is told as a difference, down the tree; a relay that is slow or dead harms no node."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_a_view_reads_the_same_after_a_change_as_from_scratch() -> None:
     [
         {"parent": NEXT},
         {"gone": 1 << 7},
-        {"came": {0: who(0, 1)}},  # in the place of somebody who stays
-        {"came": {5: who(0)}},  # a second place for one who stays
+        {"came": {0: who(0, 1)}},  # in the place of a member that stays
+        {"came": {5: who(0)}},  # a second place for a member that stays
         {"check": 1},
-        {"gone": 0b11},  # nobody is left
+        {"gone": 0b11},  # no member is left
     ],
     ids=str,
 )
@@ -110,7 +110,7 @@ def said(toys: Toys, kind: type, source: int) -> list[int]:
 
 
 def decide(toys: Toys) -> None:
-    """Until the leader has decided, and nobody has heard of it."""
+    """Hand over messages until the leader has decided, and no node has heard of it."""
     while not said(toys, Change, 0):
         toys.hand_over(0)
 
@@ -159,7 +159,7 @@ class Post:
             (self.tellings.get(to) or self.telling(to)).answer(str(sender))
 
     def run(self) -> None:
-        """Until everything was said; who has something to say again says it in time."""
+        """Run until everything was said; nodes send again what is due."""
         while self.flying or any(one.due is not None for one in self.tellings.values()):
             self.now += 1
             while self.flying and self.flying[0][0] <= self.now:
@@ -213,11 +213,11 @@ def test_answers_gather_on_the_way_up() -> None:
     assert toys.toys[0].epochs._untold() == 0
 
 
-def test_those_below_a_dead_relay_are_told_directly_and_nobody_is_excluded() -> None:
+def test_nodes_below_a_dead_relay_are_told_directly_and_none_is_excluded() -> None:
     toys = Toys(16)
     crash(toys, 5)
     decide(toys)
-    toys.toys[8].crashed = True  # seven wait for it, and nobody suspects it yet
+    toys.toys[8].crashed = True  # seven wait for it, and no node suspects it yet
     toys.drain()
     waiting = [toy.slot for toy in toys.alive() if toy.epochs.view.epoch == 0]
     assert waiting == [9, 10, 11, 12, 13, 14, 15]
@@ -248,7 +248,7 @@ def test_a_slow_relay_answers_with_what_it_has() -> None:
     crash(toys, 1)
     decide(toys)
     toys.flying = [one for one in toys.flying if one[1] == 4]
-    toys.hand_over(0)  # node 4 tells 5 and 6, who tells 7
+    toys.hand_over(0)  # node 4 tells 5 and 6, and 6 tells 7
     toys.flying = [one for one in toys.flying if one[1] == 5]
     toys.hand_over(0)
     toys.hand_over(0)  # 5 is there; what 6 was told is lost
@@ -259,7 +259,7 @@ def test_a_slow_relay_answers_with_what_it_has() -> None:
     assert answer[2].there == 0b00110000
 
 
-def test_a_relay_that_leads_now_waits_for_nobody_below_it() -> None:
+def test_a_relay_that_leads_now_does_not_wait_for_nodes_below_it() -> None:
     """Node 0 left and told node 3 itself: node 2 hears no more of node 3 before the next view."""
     toys = Toys(4)
     crash(toys, 1)
@@ -277,7 +277,7 @@ def test_a_relay_that_leads_now_waits_for_nobody_below_it() -> None:
     assert said(toys, Prepare, 2) == [3]
 
 
-def test_who_cannot_read_a_change_asks_for_the_whole_view() -> None:
+def test_a_node_that_cannot_apply_a_change_asks_for_the_whole_view() -> None:
     toys = Toys(3)
     crash(toys, 1)
     decide(toys)
@@ -291,7 +291,7 @@ def test_who_cannot_read_a_change_asks_for_the_whole_view() -> None:
     assert toys.views() == {frozenset({0, 2})}
 
 
-def test_who_is_past_a_view_says_that_it_has_been_there() -> None:
+def test_a_node_past_a_view_confirms_that_it_installed_it() -> None:
     """The leader did not hear node 2's answer, and then died; what it said is still on its way."""
     toys = Toys(4)
     crash(toys, 3)

@@ -67,7 +67,7 @@ def test_the_next_honest_step_can_always_be_said() -> None:
         (view_at(8, 2 + MAX_LEAP), view_at(7, 1)),
     ],
 )
-def test_leaps_that_nobody_can_have_made(view: View, since: View | None) -> None:
+def test_impossible_leaps_of_views_are_found(view: View, since: View | None) -> None:
     assert leap(view, since)
 
 
@@ -123,7 +123,7 @@ def test_a_view_that_cannot_be_the_next_is_refused_however_it_is_told(
 
 
 def test_a_view_that_cannot_be_told_is_not_gone_over_to() -> None:
-    """Who waits for a place may be why; without it the next attempt succeeds."""
+    """A waiting newcomer may be the reason; without it the next attempt succeeds."""
     toys = Toys(3)
     leader = toys.toys[0]
     large = Who("large", "9", 1)
@@ -159,7 +159,7 @@ def answer_prepares(toys: Toys, liar: int, answer: Callable[[Prepare, int], None
             toys.hand_over(0)
 
 
-def test_who_objects_to_every_change_is_left_out() -> None:
+def test_a_member_that_objects_to_every_change_is_left_out() -> None:
     toys = Toys(3)
     epochs = toys.toys[0].epochs
 
@@ -196,7 +196,7 @@ def test_an_objection_that_cannot_be_meant_is_as_good_as_silence() -> None:
     assert epochs.promised.round < 10
 
 
-def test_a_member_that_takes_ballot_after_ballot_holds_up_nobody_for_long() -> None:
+def test_a_member_that_takes_ballot_after_ballot_delays_views_for_a_bounded_time() -> None:
     """It takes the lead and does nothing with it; the others follow it a few times."""
     toys = Toys(3)
     first = toys.toys[0].epochs.view.id
@@ -234,12 +234,12 @@ def larger(*known: Who) -> View:
 
 
 def said(world: Members, node: int) -> list[tuple[str, Any]]:
-    """What a node has said, and to whom."""
+    """The messages a node has sent, each with its receiver."""
     return [(str(one.to), one.message) for one in world.flying if one.source == node]
 
 
-def test_a_larger_view_of_strangers_moves_nobody_and_is_answered() -> None:
-    """The answer says that nobody there is known here: who knows the node may come instead."""
+def test_a_larger_view_of_strangers_moves_no_node_and_is_answered() -> None:
+    """The answer says that no node of it is known here: one there that knows us may come."""
     world = Members(3)
     stranger = Who("x", "99", 1)
     for at in ("", "99"):
@@ -284,7 +284,7 @@ def test_a_smaller_view_of_strangers_is_called_here_the_way_it_came() -> None:
     small = View(ViewId(1, Ballot(1, 0)), {0: Who("x", "99", 1)})
     answer = world.members[0].hear(Beacon("x", small), "x", world.now)
     assert answer == Beacon("n0", world.members[0].view)
-    assert not said(world, 0), "nobody is dialled for it"
+    assert not said(world, 0), "no node is dialled for it"
     assert world.members[0].marks["called a stranger here"] == 1
 
 
@@ -303,8 +303,8 @@ def test_a_former_member_is_believed_where_it_was() -> None:
     assert ("excluded",) in world.ports[0].said
 
 
-def test_whoever_knows_none_of_us_is_given_way_to_where_it_was() -> None:
-    """Its view is smaller, but nobody there can believe us."""
+def test_a_former_member_at_its_address_that_knows_none_of_us_is_given_way_to() -> None:
+    """Its view is smaller, but no node there can believe us."""
     world = Members(3)
     world.down.add(2)
     world.suspect(2)
@@ -375,8 +375,8 @@ def place_for(uid: str, view: View) -> Install:
     return Install(view.id.ballot, view.id, View(view.id, members), {}, {})
 
 
-def test_a_newcomer_takes_a_place_from_whom_it_asked() -> None:
-    """One whom it does not know gives it one: it asks again where it asked."""
+def test_a_newcomer_takes_a_place_only_from_a_node_it_asked() -> None:
+    """A node it does not know gives it one: it asks again where it asked."""
     new = Newcomer()
     new.member.on_wake(0)
     assert new.asked() == [1]
@@ -391,7 +391,7 @@ def test_a_newcomer_takes_a_place_from_whom_it_asked() -> None:
 
 
 @pytest.mark.parametrize("view", [view_at(LEAP_LIMIT, 1, 1), view_at(1, ROUND_LIMIT, 1)])
-def test_a_newcomer_takes_no_place_from_which_nobody_could_go_on(view: View) -> None:
+def test_a_newcomer_takes_no_place_in_a_view_without_a_successor(view: View) -> None:
     new = Newcomer()
     assert new.member.hear(place_for("new", view), "n1", 0, "1") is None
     assert new.member.marks["disbelieved"] == 1
@@ -409,10 +409,10 @@ def test_a_stranger_does_not_keep_a_newcomer_from_entering() -> None:
         now += EPOCHS.enter_every
     assert new.member.who.uid == "new.1"
     new.member.hear(Outlived("new.1"), "n1", now, "1")
-    assert new.member.who.uid == "new.2", "whom it asked is believed"
+    assert new.member.who.uid == "new.2", "the node it asked is believed"
 
 
-def test_a_node_on_its_way_back_hears_of_views_from_whom_it_knows() -> None:
+def test_a_node_on_its_way_back_hears_of_views_only_from_nodes_it_knows() -> None:
     world = Members(3)
     world.members[0].hear(Beacon("n1", view_at(1, 1, 1, 2)), "n1", world.now, "1")
     assert world.masks()[0] is None

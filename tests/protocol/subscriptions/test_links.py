@@ -58,7 +58,7 @@ def test_each_peer_has_numbers_of_its_own_and_strangers_are_sent_nothing() -> No
     assert (side.links.unacked(1), side.links.unacked(3), side.links.unacked()) == (2, 0, 3)
 
 
-def test_what_is_not_acknowledged_is_sent_again_ever_more_seldom() -> None:
+def test_an_unacknowledged_parcel_is_sent_again_at_growing_intervals() -> None:
     side = Side()
     side.send(1, "a", "b", "c", "d")
     side.wire.take()
@@ -127,7 +127,7 @@ def test_an_early_wake_asks_for_the_right_one_again() -> None:
     assert side.wire.wakes == [110, 110]
 
 
-def test_what_was_never_sent_cannot_be_acknowledged() -> None:
+def test_an_ack_of_a_parcel_never_sent_is_an_error() -> None:
     side = Side()
     side.send(1, "a")
     with pytest.raises(ProtocolError, match="never sent"):
@@ -204,7 +204,7 @@ def test_parcels_ahead_of_their_turn_are_kept_up_to_a_weight() -> None:
     assert side.hear(4) == ["m4", "m5"]
 
 
-def test_what_a_message_weighs() -> None:
+def test_the_weight_of_a_message_counts_its_entries() -> None:
     assert weight(Release("t", S)) == 1
     assert weight(Answer("t", 0, 0, (), 0)) == 1
     assert weight(Answer("t", 0, 0, ((S, 0),) * 5, 0)) == 6
@@ -213,7 +213,7 @@ def test_what_a_message_weighs() -> None:
     assert weight(Answer("t", 0, 0, (), 0, 0, names)) == 3
 
 
-def test_who_acknowledges_nothing_may_not_ask_for_more() -> None:
+def test_a_peer_that_acknowledges_nothing_may_not_ask_for_more() -> None:
     side = Side()
     heavy = Answer("t", 0, 0, ((S, 0),) * (MAX_UNACKED_WEIGHT - 1), 0)
     side.links.send(1, heavy, 0)

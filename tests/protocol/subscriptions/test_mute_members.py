@@ -1,4 +1,4 @@
-"""Who is accused for a wave that waits, by hand; and numbers of a liar that must not stay."""
+"""Which member is accused for a wave that waits; and numbers of a liar that must not stay."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def settle(world: Members, lost: Any, ticks: int) -> None:
 
 
 def accusations(world: Members) -> set[tuple[int, int]]:
-    """(who, by whom), as anybody was told."""
+    """Pairs (accused, accuser) that any node was told of."""
     return {(one[0], one[1]) for port in world.ports for one in port.of("mute")}
 
 
@@ -77,7 +77,7 @@ def went_on_without(world: Members, mute: int) -> bool:
 
 
 @pytest.mark.parametrize("mute", range(1, 8))
-def test_the_mute_node_is_accused_by_its_own_parent_and_nobody_else_is(mute: int) -> None:
+def test_the_mute_node_is_accused_by_its_parent_and_no_other_node_is(mute: int) -> None:
     """Eight nodes, so the tree of node 0 has three levels; relays wait for those below them."""
     world = party(8)
     world.members[0].subscribe(ROOM, world.now)
@@ -95,7 +95,7 @@ def test_two_mute_nodes_in_one_subtree_are_both_found() -> None:
     assert ("joined", ROOM) in world.ports[0].said
 
 
-def test_who_answers_just_in_time_is_not_accused() -> None:
+def test_a_member_that_answers_just_in_time_is_not_accused() -> None:
     world = party(8)
     world.members[0].subscribe(ROOM, world.now)
     settle(world, answers_of(7), PATIENT // 5 - 25)  # it says so again every 100 or before
@@ -104,7 +104,7 @@ def test_who_answers_just_in_time_is_not_accused() -> None:
     assert ("joined", ROOM) in world.ports[0].said
 
 
-def test_a_node_that_was_paused_itself_accuses_nobody() -> None:
+def test_a_node_that_was_paused_itself_accuses_no_other() -> None:
     """Its clock jumps; the answers lie unread, and are looked at after the timers."""
     world = party(2)
     world.members[0].subscribe(ROOM, world.now)
@@ -117,8 +117,8 @@ def test_a_node_that_was_paused_itself_accuses_nobody() -> None:
     assert ("joined", ROOM) in world.ports[0].said
 
 
-def test_an_accusation_of_nobody_is_not_heard() -> None:
-    """Of oneself, of who is no member, of another view."""
+def test_an_invalid_accusation_is_ignored() -> None:
+    """The accuser itself, a node that is no member, another view."""
     world = party(4)
     core = world.members[0].core
     assert core is not None
@@ -155,7 +155,7 @@ def test_the_last_of_all_goes_on_alone() -> None:
     assert ("joined", ROOM) in world.ports[0].said
 
 
-def test_who_acknowledges_nothing_is_mute() -> None:
+def test_a_member_that_acknowledges_nothing_is_mute() -> None:
     world = party(4)
     world.members[0].subscribe(ROOM, world.now)
 
@@ -191,7 +191,7 @@ def lie(world: Members, node: int, ticks: int = 40, **changes: Any) -> None:
 
 def test_a_claim_that_its_publisher_denies_is_ignored_and_told() -> None:
     world = party(4)
-    assert not world.publish(1, "first", ROOM)  # it asks who subscribes
+    assert not world.publish(1, "first", ROOM)  # it asks for subscribers
     world.settle(ticks=5)
     assert world.publish(1, "first", ROOM)
     stream = Stream(1, 0)
@@ -226,7 +226,7 @@ def test_a_claim_of_what_was_published_since_is_confirmed() -> None:
     assert world.ports[3].delivered(ROOM)[-2:] == ["second", "third"]
 
 
-def test_who_was_named_as_a_member_and_is_none_is_left_out() -> None:
+def test_a_node_falsely_named_as_a_subscriber_is_left_out() -> None:
     world = party(4)
     world.members[1].subscribe(ROOM, world.now)
     world.settle(ticks=5)
@@ -288,7 +288,7 @@ def fed_lies(*lies: Any) -> Members:
         "ahead",
     ],
 )
-def test_what_a_relay_made_others_believe_of_a_publisher_dies_with_it(lies: list[Any]) -> None:
+def test_lies_of_a_relay_about_a_publisher_end_with_the_relay(lies: list[Any]) -> None:
     world = fed_lies(*lies)
     assert world.masks() == [0b1011] * 3
     for word in ("third", "fourth", "fifth"):
@@ -299,7 +299,7 @@ def test_what_a_relay_made_others_believe_of_a_publisher_dies_with_it(lies: list
     assert world.members[0].core.unstable() == 0  # type: ignore[union-attr]
 
 
-def test_who_read_what_a_dead_relay_made_up_reads_the_truth_again() -> None:
+def test_a_reader_of_messages_that_a_dead_relay_invented_reads_the_true_ones() -> None:
     """Node 3 has read four messages that node 0 never published, and has answered them."""
     world = party(4, 0b1111)
     world.publish(0, "first")
@@ -361,7 +361,7 @@ def accuse(world: Members, liar: int, victim: int) -> None:
             core._links.send(node, Mute("t", victim, PATIENT, core.view.epoch), world.now)
 
 
-def test_who_calls_another_mute_goes_with_it_if_that_one_answers() -> None:
+def test_a_member_that_accuses_a_member_that_answers_is_excluded_with_it() -> None:
     world = party(4, 0b0111)
     accuse(world, liar=3, victim=2)
     world.settle(ticks=2)
@@ -369,13 +369,13 @@ def test_who_calls_another_mute_goes_with_it_if_that_one_answers() -> None:
     assert world.ports[0].of("mute") == [(*said, False), (*said, True)]
     assert ("view", 1, 0b0011) in world.ports[0].said
     world.settle(ticks=PATIENT // 20)
-    assert world.masks() == [0b1111] * 4  # a first dispute keeps nobody out
+    assert world.masks() == [0b1111] * 4  # a first dispute keeps neither out
     assert world.publish(0, "all again")
     world.settle()
     assert world.ports[2].delivered() == ["all again"]
 
 
-def test_who_calls_one_after_the_other_mute_is_itself_kept_out_longer_and_longer() -> None:
+def test_a_member_that_accuses_again_and_again_is_kept_out_longer_each_time() -> None:
     world = party(4)
     out: list[int] = []
     for victim in (1, 2, 1, 2):
@@ -389,7 +389,7 @@ def test_who_calls_one_after_the_other_mute_is_itself_kept_out_longer_and_longer
     assert out == [0, 1, 2, 2]
 
 
-def test_who_calls_everyone_mute_takes_one_other_with_it() -> None:
+def test_a_member_that_accuses_all_others_is_excluded_with_one_of_them() -> None:
     """All of them answer all of them; the first answer ends what the liar's word is worth."""
     world = party(6)
     for victim in range(5):
@@ -417,8 +417,8 @@ def test_an_accuser_that_was_denied_is_not_heard_again_in_that_view() -> None:
     assert [one.by for one in core._mute_members.accused] == [3, 1]
 
 
-def test_who_is_mute_towards_one_node_alone_holds_up_nobody() -> None:
-    """It answers whoever asks because of that: both go, and all waves are complete."""
+def test_a_member_mute_to_one_node_is_excluded_with_it_and_blocks_no_wave() -> None:
+    """It answers the nodes that ask it for that reason: both go, and all waves are complete."""
     world = party(4)
 
     def lost(one: Flying) -> bool:
@@ -483,10 +483,10 @@ def packet(first: int, count: int, route: int = 0) -> bytes:
     ("first", "count", "route"),
     [(MAX_NUMBER - 1, 2, 0), (MAX_NUMBER - 65_535, 65_536, 0), (0, 1, MAX_NUMBER)],
 )
-def test_who_reads_a_frame_can_name_its_last_message_to_others(
+def test_a_frame_that_ends_above_the_largest_number_is_refused(
     first: int, count: int, route: int
 ) -> None:
-    """A frame that ends above the largest number: whoever read it could answer no wave any more."""
+    """A subscriber that read it could answer no wave any more."""
     with pytest.raises(WireError):
         FrameDecoder().decode(packet(first, count, route), {topic_id("t"): "t"})
 

@@ -1,4 +1,4 @@
-"""Waves at one node: who is believed, what is merged, and when an answer is complete."""
+"""Waves at one node: which sender is believed, what is merged, and when an answer is complete."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_bytes_of_values_in_open_answers_are_the_sum_of_what_is_there(
                 place.waves.on_wave(wave(0, number), above, NOTHING._replace(kept=kept), 0)
             case "answer":
                 said = msgspec.structs.replace(answer(0, {}, number=number), kept=kept)
-                with suppress(ProtocolError):  # nobody waits for it
+                with suppress(ProtocolError):  # no wave waits for it
                     place.waves.on_answer(said, below, 0)
             case "forget":
                 place.waves.forget(below, 0)
@@ -127,7 +127,7 @@ def test_a_value_is_left_out_of_an_answer_that_has_no_room(monkeypatch: pytest.M
         assert place.waves.values_bytes == 0
 
 
-# -- whom a wave is believed -----------------------------------------------------------------------
+# -- which sender of a wave is believed ------------------------------------------------------------
 
 
 def test_a_wave_is_believed_from_its_parent_alone() -> None:
@@ -157,7 +157,7 @@ def test_a_wave_is_applied_once_in_each_view() -> None:
     assert place.waves.admits(wave(0, epoch=1), above)
 
 
-def test_who_starts_too_many_waves_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_starts_too_many_waves_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waves_module, "MAX_WAVES", 8)
     node, above, _ = relay_of(0)
     assert above == 0
@@ -169,7 +169,7 @@ def test_who_starts_too_many_waves_is_refused(monkeypatch: pytest.MonkeyPatch) -
         place.waves.admits(wave(0, 8), 0)
 
 
-def test_who_passes_on_too_many_waves_is_not_to_blame_but_they_are_bounded(
+def test_waves_a_relay_passes_on_are_bounded_without_blaming_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(waves_module, "MAX_WAVES", 8)
@@ -261,7 +261,7 @@ def test_an_answer_has_a_bounded_number_of_streams() -> None:
 # -- nodes that go ---------------------------------------------------------------------------------
 
 
-def test_nobody_waits_for_a_node_that_is_out_of_reach() -> None:
+def test_a_wave_does_not_wait_for_a_node_that_is_out_of_reach() -> None:
     place = Place(0)
     place.waves.start("t", Op.JOIN, NOTHING, 0)
     first, second = children(0, ALL, 2)

@@ -1,4 +1,4 @@
-"""Members that stop for a while: nobody below them starves, and only who wants to misses anything.
+"""Nodes that stop for a while: no node below them starves, only lossy subscribers miss messages.
 
 Simulated: storms in which nodes pause, judged by the checkers, and broken versions of the
 handling that the same storms must catch.
@@ -43,7 +43,7 @@ def test_the_runs_contain_what_they_are_meant_to() -> None:
     assert sum(len(outcome.params.pauses) for outcome in outcomes) > 60
 
 
-# -- who is a leaf, who is suspended -------------------------------------------------------------
+# -- leaves, and suspended subscribers -----------------------------------------------------------
 
 
 def test_a_slow_member_becomes_a_leaf_and_returns() -> None:
@@ -109,7 +109,7 @@ def test_every_interleaving_of_a_suspension(urgent: set[str]) -> None:
     kinds = {
         entry.note.kind for outcome in exploration.outcomes for past in outcome for entry in past
     }
-    assert "gap" in kinds, "nobody was ever suspended"
+    assert "gap" in kinds, "no subscriber was ever suspended"
 
 
 class Noting:
@@ -125,7 +125,7 @@ class Noting:
         return lambda *arguments: True
 
 
-def test_who_wants_to_miss_nothing_more_waits_for_the_jump_that_is_due() -> None:
+def test_a_subscriber_that_becomes_strict_waits_for_the_jump_that_is_due() -> None:
     """Node 0 went on without node 1 just before it heard that node 1 is not lossy any more."""
     port, publisher = Noting(), Stream(0, 0)
     node = CubecastNode(1, port, cluster=0b11, config=Config())

@@ -49,7 +49,7 @@ class Survivor:
 
 @dataclass
 class History:
-    """All that was published, who survived, and what everyone is known to have."""
+    """All that was published, the survivors, and what each node is known to have."""
 
     frames: list[Sent]
     survivors: dict[NodeId, Survivor]
@@ -153,7 +153,7 @@ def ends_of(history: History) -> dict[Stream, Final]:
 
 @settings(max_examples=150, deadline=None)
 @given(histories())
-def test_nobody_has_read_anything_above_an_end(history: History) -> None:
+def test_no_survivor_has_read_anything_above_an_end(history: History) -> None:
     ends = ends_of(history)
     for report in history.reports().values():
         for held in report.get("t", ()):
@@ -188,7 +188,7 @@ def test_an_heir_has_what_it_is_to_feed_in_whole_frames_or_others_leave_it_to_it
 
 @settings(max_examples=400, deadline=None)
 @given(histories())
-def test_who_is_fed_up_to_the_ends_waits_for_nothing(history: History) -> None:
+def test_a_survivor_fed_up_to_the_ends_waits_for_nothing(history: History) -> None:
     """The oracle reads: whatever is up to an end and has its causes, until there is no more."""
     ends = ends_of(history)
     for one in history.survivors.values():
@@ -260,7 +260,7 @@ def _is_closed(claims: Claims, reach: dict[tuple[Stream, NodeId], Seq]) -> bool:
     )
 
 
-def test_what_an_heir_lacks_and_another_holds_is_skipped_by_nobody() -> None:
+def test_a_message_that_the_heir_lacks_and_another_holds_is_not_skipped() -> None:
     """Node 2 joined after message 5 and alone has message 6; nodes 0 and 1 have message 5."""
     stream = DEAD[0]
     late = HeldStream(stream, 6, 6, 5, 6, True, (), ((stream, 5),))

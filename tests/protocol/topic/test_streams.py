@@ -32,7 +32,7 @@ def inbox(*frames: Frame, taken: Seq = 0) -> Inbox:
 # -- frames ----------------------------------------------------------------------------------------
 
 
-def test_what_is_stable_is_forgotten_and_counted() -> None:
+def test_stable_frames_are_forgotten_and_counted() -> None:
     box = inbox(frame(0), frame(1, messages=3), frame(4))
     assert box.forget(3) == 40
     assert (list(box.frames), box.oldest, box.stable, box.kept) == ([4], 4, 3, 10)
@@ -46,7 +46,7 @@ def test_of_a_stream_with_a_hole_all_that_is_stable_is_forgotten() -> None:
     assert (list(box.frames), box.oldest, box.stable, box.kept) == ([3], 3, 2, 10)
 
 
-def test_what_waits_for_delivery_is_held() -> None:
+def test_frames_that_wait_for_delivery_are_held() -> None:
     box = inbox(frame(0), frame(1), frame(2, messages=2), taken=1)
     assert (box.held(), box.size()) == (30, 40)
     box.next = NOT_TAKING
@@ -105,7 +105,7 @@ def test_of_children_that_are_gone_nothing_is_expected_and_nothing_claimed() -> 
     assert (branch.their_covered, branch.lost) == ([4, -1, 3], False)
 
 
-def test_who_loses_nobody_goes_on_as_before() -> None:
+def test_a_branch_that_loses_no_child_goes_on_as_before() -> None:
     branch = parent_of(1, 2)
     branch.heard(1, 4, 4)
     branch.heard(2, 4, 2)

@@ -1,4 +1,4 @@
-"""One topic at one node, driven by hand: what it delivers, keeps, and says to whom."""
+"""One topic at one node, driven by hand: what it delivers, keeps, and sends to which peers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def member_3() -> tuple[Page, TopicCore]:
 
 
 def parent_of_3(source: NodeId) -> NodeId:
-    """Who passes the frames of `source` on to node 3."""
+    """The node that passes the frames of `source` on to node 3."""
     return {0: 2, 1: 1, 2: 2}[source]
 
 
@@ -81,7 +81,7 @@ def take(core: TopicCore, one: Frame) -> None:
 # -- what was found satisfied is of one frame ------------------------------------------------------
 
 
-def test_who_begins_again_looks_at_every_cause_of_what_comes_next() -> None:
+def test_a_subscriber_that_begins_again_checks_every_cause_of_the_next_frame() -> None:
     """The first frame of node 2 was found to wait for its second cause; it is below the new cut."""
     page, core = member_3()
     take(core, frame(0, 0))
@@ -92,7 +92,7 @@ def test_who_begins_again_looks_at_every_cause_of_what_comes_next() -> None:
     assert page.delivered == ["0:0"]
 
 
-def test_who_begins_again_after_a_stream_was_frozen_looks_at_every_cause_too() -> None:
+def test_a_subscriber_that_begins_again_after_a_freeze_checks_every_cause_too() -> None:
     """It was frozen, the node had to jump, and its publisher was not excluded after all."""
     page, core = member_3()
     take(core, frame(0, 0))
@@ -123,7 +123,7 @@ def test_it_stays_known_when_a_stream_ended_though_a_view_speaks_of_it_again() -
     assert gone not in core.reached_since(4, 4)
 
 
-def test_who_was_not_told_when_a_stream_ended_says_nothing_of_it() -> None:
+def test_a_node_not_told_when_a_stream_ended_says_nothing_of_it() -> None:
     """It came later, and its JOIN is not answered yet; others know better."""
     _, core = member_3()
     see(core, lambda one: one == core.outgoing.own)
@@ -136,8 +136,8 @@ def test_who_was_not_told_when_a_stream_ended_says_nothing_of_it() -> None:
     assert core.history.over_of([stream(0)]) == ((stream(0), 5),)
 
 
-def test_a_stream_of_which_nobody_knows_when_it_ended_ended_now() -> None:
-    """All who know are gone; one that comes back may have missed some of it."""
+def test_a_stream_with_an_unknown_end_ended_now() -> None:
+    """All nodes that know are gone; one that comes back may have missed some of it."""
     _, core = member_3()
     see(core, lambda one: one == core.outgoing.own)
     core.context.view.epoch = 6
@@ -147,7 +147,7 @@ def test_a_stream_of_which_nobody_knows_when_it_ended_ended_now() -> None:
     assert core.history.over == {stream(0): 6, stream(1): 4}
 
 
-def test_what_is_forgotten_of_a_stream_is_told_to_nobody() -> None:
+def test_the_end_of_a_forgotten_stream_is_not_told() -> None:
     """It ended in a view that the node came back from; its publisher lives here, and began anew."""
     _, former = member_3()
     former.front.delivered[stream(0)] = former.dead.ends[stream(0)] = 2
@@ -164,11 +164,11 @@ def test_what_is_forgotten_of_a_stream_is_told_to_nobody() -> None:
 
 
 def acks(page: Page) -> list[tuple[NodeId, Seq, Seq]]:
-    """To whom, what is here, and what the whole subtree has consumed."""
+    """Each ACK sent: its receiver, what is here, and what the whole subtree has consumed."""
     return [(peer, one.have, one.covered) for peer, one in page.sent if isinstance(one, Ack)]
 
 
-def test_who_begins_above_what_is_here_acknowledges_it() -> None:
+def test_a_subscriber_that_begins_above_a_held_frame_acknowledges_it() -> None:
     """It was not consumed while the node waited for its cut, and is below that."""
     page, core = member_3()
     core.delivery.pause()
@@ -180,7 +180,7 @@ def test_who_begins_above_what_is_here_acknowledges_it() -> None:
     assert (page.delivered, acks(page)) == ([], [(2, 0, 0)])
 
 
-def test_who_left_tells_an_heir_that_it_needs_nothing() -> None:
+def test_a_node_that_left_tells_an_heir_that_it_needs_nothing() -> None:
     page, core = member_3()
     core.dead.heirs[stream(0)] = 1
     core.delivery.stop(0)
@@ -189,7 +189,7 @@ def test_who_left_tells_an_heir_that_it_needs_nothing() -> None:
     assert stream(0) not in core.streams.inboxes
 
 
-def test_what_is_known_of_a_torn_route_is_not_expected_of_children_any_more() -> None:
+def test_children_are_not_expected_to_acknowledge_frames_of_a_torn_route() -> None:
     """Node 2 passes frames of node 0 on to node 3; it was suspended, and is addressed again."""
     _, core = member(2)
     later = Route(1, 1, EVERYONE)
@@ -260,7 +260,7 @@ def test_a_tree_by_which_everything_has_come_is_not_given_up() -> None:
     assert page.sent == []
 
 
-def test_what_is_under_way_in_a_tree_with_the_dead_is_fed_directly() -> None:
+def test_frames_under_way_in_a_tree_with_the_dead_are_fed_directly() -> None:
     page, core = publisher("a")
     core.acks.on_ack(Ack("t", core.outgoing.own, 0, 0, 0, 0, False), 1, 0)
     core.outgoing.lose_members(0b0100, 0)
@@ -308,8 +308,8 @@ def claims(core: TopicCore) -> list[tuple[Seq, Seq]]:
     return [(one.base, one.have) for one in core.holdings.report(core.context.view.is_live)]
 
 
-def test_who_passes_frames_on_claims_nothing_below_a_route_that_began_above_the_end() -> None:
-    """Else the next view would end the stream where nobody has it, and the others jump."""
+def test_a_relay_claims_nothing_below_a_route_that_began_above_the_end() -> None:
+    """Else the next view would end the stream where no node has it, and the others jump."""
     page, core = member_3()
     core.delivery.stop(0)
     take(core, later_frame(4, start=4))
@@ -320,7 +320,7 @@ def test_who_passes_frames_on_claims_nothing_below_a_route_that_began_above_the_
     assert page.discarded == []
 
 
-def test_who_passes_frames_on_claims_nothing_of_a_route_of_which_it_has_no_frame() -> None:
+def test_a_relay_claims_nothing_of_a_route_of_which_it_has_no_frame() -> None:
     """Its publisher gave the tree up, said so, and died before it fed anything."""
     _, core = member_3()
     core.delivery.stop(0)
@@ -340,7 +340,7 @@ def test_one_message_of_the_dead_is_remembered_as_well() -> None:
     assert (core.streams.floor[stream(2)], core.dead.finals, core.dead.heirs) == (0, {}, {})
 
 
-def test_the_end_of_a_dead_stream_of_which_nothing_is_left_is_told_to_nobody() -> None:
+def test_the_end_of_a_dead_stream_without_messages_is_not_told() -> None:
     """There is no message -1, and no number below 0 on the wire."""
     _, core = without(2)
     core.dead.finals[stream(2)] = -1
@@ -355,7 +355,7 @@ def test_the_first_message_of_another_view_is_missed_like_any_other() -> None:
     assert (core.front.delivered[stream(2)], core.streams.floor[stream(2)]) == (0, 0)
 
 
-def test_an_inheritance_of_which_nobody_reported_anything_is_over() -> None:
+def test_an_inheritance_without_reports_is_over() -> None:
     _, core = without(2)
     core.dead.heirs[stream(2)] = 3
     core.dead.inherited[stream(2)] = 7
@@ -392,7 +392,7 @@ def test_of_a_dead_stream_that_is_opened_again_nothing_above_its_end_is_taken() 
     assert list(core.streams.inboxes[stream(2)].frames) == [0]
 
 
-def test_who_begins_anew_supersedes_its_own_streams_alone() -> None:
+def test_a_publisher_that_begins_anew_supersedes_its_own_streams_alone() -> None:
     _, core = member_3()
     again = Stream(1, 1 << LIFE_BITS)
     core.front.delivered |= {stream(0): 3, stream(1): 5}
@@ -401,7 +401,7 @@ def test_who_begins_anew_supersedes_its_own_streams_alone() -> None:
     assert (core.history.superseded, core.history.latest) == ({stream(1): 7}, {stream(1): 1})
 
 
-def test_what_nobody_asks_for_any_more_is_forgotten_and_others_are_not_touched() -> None:
+def test_streams_no_node_can_ask_for_are_forgotten_and_others_are_not() -> None:
     _, core = member_3()
     core.history.latest[stream(1)] = 1
     core.front.delivered |= {stream(1): 5, stream(2): 3}
@@ -415,7 +415,7 @@ def test_what_nobody_asks_for_any_more_is_forgotten_and_others_are_not_touched()
 
 
 def stable_news(page: Page) -> list[tuple[NodeId, int]]:
-    """Who is told what is stable, and to whom it passes that on."""
+    """The peers told what is stable, each with the nodes it passes that on to."""
     carried = [(peer, one.message) for peer, one in page.sent if isinstance(one, Parcel)]
     return [(peer, one.members) for peer, one in carried if isinstance(one, Stable)]
 
