@@ -345,6 +345,18 @@ def test_one_frame_larger_than_all_room_is_taken_alone() -> None:
     assert node.load().held + node.load().retained == 1
 
 
+def test_a_relay_that_was_told_more_than_we_is_not_blamed() -> None:
+    """The liar tells node 1 alone that its messages are stable; node 1 relays to node 0."""
+    world = World()
+    for first in range(10 * WINDOW):
+        world.step(LIAR, 1, lie(LIAR, first))
+        world.run(1)
+        news = Stable(ATTACKED, Stream(LIAR, LIAR), 0, 0, first, 0)
+        world.step(LIAR, 1, Parcel(first, news))
+    assert "beyond the window" in world.nodes[0].explain(ATTACKED, world.now)["dropped"]
+    check_bounds(world.nodes[0])
+
+
 @pytest.mark.parametrize(
     "frame",
     [
