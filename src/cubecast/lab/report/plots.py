@@ -26,6 +26,8 @@ MOST_BARS = 60
 """Of a histogram; of more buckets only the outline is drawn."""
 MOST_LABELS = 10
 """Of dots; more would lie on each other."""
+FEWEST_REPEATED = 3
+"""A number that is marked at so many places becomes a line."""
 SHORTEST_GAP = 3
 """So many empty classes in a row are left out of a histogram of classes."""
 Group: TypeAlias = tuple[tuple[str, Value], ...]
@@ -133,9 +135,28 @@ def _draw_lines(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], s
         )  # fmt: skip
         if not few and not dense:
             _hollow(axes, drawn.lines[0], [places[point.x] for point in curve.points], curve)
-    _draw_marks(axes, [(places[mark.x], mark) for mark in printed if mark.x in places], size)
+    spots = [(places[mark.x], mark) for mark in printed if mark.x in places]
+    _draw_marks(axes, _draw_repeated(axes, spots), size)
     scale_y(axes, plot, shown, [mark.y for mark in printed])
     scale_x(axes, plot, shown, size)
+
+
+def _draw_repeated(axes: Any, spots: Sequence[Spot]) -> list[Spot]:
+    """Draw a line for a number that the paper prints without an x; the spots to mark.
+
+    Such a number stands at the x of every reading.  It is marked once, at the last x.
+    """
+    same: dict[tuple[str, float], list[Spot]] = {}
+    for spot in spots:
+        same.setdefault((spot[1].text, spot[1].y), []).append(spot)
+    left: list[Spot] = []
+    for (_, y), found in same.items():
+        if len({place for place, _ in found}) < FEWEST_REPEATED:
+            left += found
+            continue
+        axes.axhline(y, color=INK, linewidth=1.0, linestyle=(0, (1, 3)), zorder=1)
+        left.append(max(found, key=lambda spot: spot[0]))
+    return left
 
 
 def _hollow(axes: Any, line: Any, places: Sequence[float], curve: Curve) -> None:
