@@ -4,7 +4,7 @@ A place reads, writes, lists and deletes small files by their names below it, an
 sweep at a time.
 
 1. `Place.write` puts a file in place whole or not at all.  On a local disk and on HDFS it is
-   written under a name that nobody reads, and renamed; an object store shows an object when its
+   written under a name that no reader uses, and renamed; an object store shows an object when its
    upload is complete.
 2. A reader trusts no listing: an object may be listed late.  What must be there is read by name.
 3. Every failure is a `ResultsError` that names the file; only `Place.read` lets a
