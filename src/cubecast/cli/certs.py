@@ -151,7 +151,7 @@ def revoke(name: NameArgument, folder: FolderOption = HERE) -> None:
     """Revoke all certificates of a name: crl.pem lists them from now on.
 
     Give every node the new crl.pem (tls_crl); it closes the connections of
-    revoked names within seconds and lets them in no more.
+    revoked certificates within seconds and lets them in no more.
 
     Examples:
 

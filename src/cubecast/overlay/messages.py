@@ -1,7 +1,7 @@
 """Messages between the nodes of a topic's overlay ([N] Algorithm 2, and those of repair).
 
-A message does not name its sender: the transport does (`effects.Received`).  Ids in a set travel
-sorted, so that the order of a Python set never reaches the wire.
+A message does not name its sender: the transport does (`effects.ReceivedFromNode`).  Ids in a set
+travel sorted, so that the order of a Python set never reaches the wire.
 """
 
 from __future__ import annotations

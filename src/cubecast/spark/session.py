@@ -3,11 +3,11 @@
 1. Nothing of Spark's reaches the terminal: its processes write to the log file given.
 2. On this machine (``local[...]``, ``local-cluster[...]``) it listens on the loopback only, and its
    workers run the Python that runs us.  On a cluster the user sets addresses and Pythons.
-3. Leaving the block, also by Ctrl-C, ends the session and the Java process (`gateway`) and removes
-   their files (`scratch`).
+3. Leaving the block, also by Ctrl-C, ends the session and the Java process (`java_process`) and
+   removes their files (`scratch`).
 4. Executors in processes of their own get this package, so that they run the driver's code.
 5. A session that was there before us keeps its master, its settings and its other jobs: we work in
-   a session beside it on the same context, and end our own jobs only (`jobs`).
+   a session beside it on the same context, and end our own jobs only (`cancellable_jobs`).
 6. An error of Spark or Java in the block leaves it as a `SparkFailedError` of one line.
 """
 
