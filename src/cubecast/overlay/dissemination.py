@@ -71,7 +71,7 @@ class GossipOutcome:
     wanted: int = 0
     """Subscribers of its topics that stayed up, without the publisher."""
     delivered: int = 0
-    """Those of them that got it."""
+    """Subscribers among them that got it."""
     by_round: tuple[int, ...] = ()
     """How many got it in round 0 (none), 1, 2, ..."""
     messages: int = 0

@@ -119,11 +119,11 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
     )
 )
-"""What Spark says of causes that a person can remove; the first that is found is told."""
+"""Spark's texts for causes that a person can remove; the first match is reported."""
 
 
 def blame(text: str) -> str:
-    """What a failed job says, in one line: our own words, a known cause, or the last error."""
+    """The error of a failed job, in one line: our own words, a known cause, or the last error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "cubecast.spark.errors." in line]
     if told:

@@ -37,7 +37,7 @@ RENAMING = ("hdfs", "viewfs")
 LOCK = ".lock"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
-"""What Hadoop calls them, and what pyarrow does."""
+"""Hadoop's names of file systems, and pyarrow's."""
 
 Held = Callable[[], None]
 """Raises `ResultsError` if the place is no longer held."""
@@ -47,7 +47,7 @@ class Place(ABC):
     """A directory somewhere."""
 
     uri: str
-    """What names it on every machine."""
+    """The URI of the place, valid on every machine."""
     name: str
     """The same without secrets, for people."""
 

@@ -7,7 +7,7 @@ The streams are those of `cubecast.overlay.chance`, and so are the draws of
 what is decided        stream                                              draw
 =====================  ==================================================  ==================
 a message is lost      (run and `GOSSIP`, event, sender, receiver)         0, as a share of 1
-who gets a hand-over   (run and `GOSSIP`, event, author, topic)            `CONTACT`: an index
+contact of a topic     (run and `GOSSIP`, event, author, topic)            `CONTACT`: an index
 a node is dead         (run, `DEAD`, node, 0)                              0, as a share of 1
 =====================  ==================================================  ==================
 

@@ -55,7 +55,7 @@ class Spread:
     offsets: Longs
     """The topics of event i are ``offsets[i]`` to ``offsets[i + 1] - 1`` of the next fields."""
     topics: Longs
-    """Those of its topics that the network has, rising."""
+    """The topics of the event that the network has, rising."""
     topic_due: Longs
     topic_reached: Longs
 

@@ -50,7 +50,7 @@ class TopicOrder:
 
 
 class SystemManager:
-    """TM_Ts: it numbers the epochs, and has every manager learn the order of the next one.
+    """TM_Ts: it numbers the epochs, and tells every manager the order of the next one.
 
     Where messages may be lost, it sends an order again until that has come back from all managers.
     """
@@ -67,7 +67,7 @@ class SystemManager:
         self._again_at: Time | None = None
 
     def on_request(self, message: RequestSwap, now: Time) -> list[Effect]:
-        """Two topics change places: tell it to the lowest manager first."""
+        """Swap two topics: tell the lowest manager first."""
         *left, at = topics = self._order.topics
         one, other = topics.index(message.topic), topics.index(message.lower)
         topics[one], topics[other] = topics[other], topics[one]

@@ -81,7 +81,7 @@ class Coordinator:
         """Whether others have been in a higher epoch for long."""
         self._weights: dict[Topic, float] = {}
 
-    # -- who lives -------------------------------------------------------------------------------
+    # -- living managers -------------------------------------------------------------------------
 
     def start(self, now: Time) -> list[Effect]:
         """Begin to beat; wait for managers of the list only as long as `suspect_after`."""
