@@ -143,9 +143,7 @@ class Namespaces:
     def _remove(self) -> None:
         """Remove the namespaces and their links; the processes in them have ended before."""
         while self._made:
-            with contextlib.suppress(
-                PlacementError
-            ):  # go on if one is gone already
+            with contextlib.suppress(PlacementError):  # go on if one is gone already
                 ip("netns", "delete", self._made.pop())
 
     def _space(self, number: int) -> str:
