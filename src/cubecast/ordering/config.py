@@ -57,8 +57,7 @@ class OrderedConfig:
 
     @property
     def resumes_s(self) -> float:
-        """The longest time until publishing goes on after a manager crashed, besides some round
-        trips.
+        """The longest pause of publishing after a manager crashed, besides some round trips.
 
         Other managers suspect it, and close its layout.  Then publishers hear of the next one, and
         subscribers wait for events that the lost manager may have numbered.

@@ -429,8 +429,7 @@ class Ordered:
         return self._until_wanted(topic) if self._may_wait else asyncio.sleep(0)
 
     async def _until_wanted(self, topic: Topic) -> None:
-        """Wait until the application has read, or an arrived event waits for another one of a
-        topic.
+        """Wait until the application has read, or an arrived event waits for more of a topic.
 
         The second, because that wait is bounded: the event would be tagged only for lack of
         reading.

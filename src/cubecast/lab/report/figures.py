@@ -104,8 +104,7 @@ def draw_all(
     formats: Sequence[str] = ("png", "svg"),
     width: WidthName = "page",
 ) -> dict[str, Drawing | None]:
-    """The figures of an experiment by the names of their files; None if none of its points was
-    measured."""
+    """The figures of an experiment by the names of their files; None: no point was measured."""
     with _style(SIZES[width]):
         return {
             name: None if sketch is None else Drawing(

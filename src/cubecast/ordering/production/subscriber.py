@@ -186,11 +186,9 @@ class Subscriber:
         return [Notify(event.topic, event.payload, stamp_of(event), in_order=False)]
 
     def _tag_unknown_of_later(self) -> list[Effect]:
-        """Notify events, tagged, of unknown epochs up to that of the first whose layout is not
-        known.
+        """Notify events, tagged, of epochs without a layout, up to that of the first of them.
 
-        Events of topics that are yet to begin are dropped: they may be from before the topic
-        begins.
+        Events of topics that are yet to begin are dropped: they may be from before it begins.
         """
         assert self.front is not None
         self._tag_later_at = None
