@@ -2,8 +2,8 @@
 
     python examples/chat.py
 
-Every user reads every room it is in and prints nothing before everyone has read everything; then
-each screen is shown.  In one room, nobody sees an answer before its question.
+Every user reads every room it is in and prints nothing until all have read everything; then each
+screen is shown.  In one room, no user sees an answer before its question.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ SCRIPT: dict[str, dict[str, list[str]]] = {
     "bob": {"lunch": [], "music": ["Who sings tonight?"]},
     "cem": {"lunch": [], "music": []},
 }
-"""Who is in which rooms, and what they begin with."""
+"""The rooms of each user, and the first lines there."""
 ANSWERS = {
     ("lunch", "Where do we eat?"): {"bob": "At the harbour.", "cem": "I brought soup."},
     ("music", "Who sings tonight?"): {"ann": "Not me."},
@@ -48,7 +48,7 @@ class User:
 
 
 def lines_in(room: str) -> int:
-    """How much is said in a room, so that the example knows when to end."""
+    """The number of lines in a room, so that the example knows when to end."""
     asked = sum(len(rooms[room]) for rooms in SCRIPT.values())
     return asked + sum(len(said) for (where, _), said in ANSWERS.items() if where == room)
 

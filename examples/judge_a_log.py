@@ -1,4 +1,4 @@
-"""Judge the order of somebody else's event log: the checkers need only who saw what, and when.
+"""Judge the order of another program's event log: the checkers need only who saw what, and when.
 
     python examples/judge_a_log.py
 

@@ -1,7 +1,7 @@
 """Two replicas of an account end up equal, because they apply two topics in one order.
 
 Deposits come in one topic and interest in another.  Both replicas see each topic in causal order
-anyway; but a deposit before the interest makes another balance than one after it.
+anyway; but a deposit before the interest gives another balance than one after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DEPOSITS, INTERESTS = 20, 10
 
 
 async def replica(account: cubecast.Ordered) -> float:
-    """Apply everything, in the order in which it is notified."""
+    """Apply all messages, in the order in which they are notified."""
     balance = 100.0
     for _ in range(DEPOSITS + INTERESTS):
         message = await anext(account)

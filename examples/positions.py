@@ -2,9 +2,8 @@
 
     python examples/positions.py
 
-A player that draws slowly does not want every position but the newest ones, and must not slow the
-others down: its subscription drops the oldest.  Ends within three seconds, with the board as each
-player knows it and the rates.
+A slow player wants only the newest positions, and must not slow the others down: its subscription
+drops the oldest.  Ends within three seconds, with the board as each player knows it and the rates.
 """
 
 import asyncio
@@ -19,12 +18,12 @@ PLAY_S = 1.0
 TICK_S = 0.002
 SLOW_FRAME_S = 0.05
 QUEUE_BYTES = 256
-"""A dozen positions: what a slow player is behind at most."""
+"""A dozen positions: the most that a slow player is behind."""
 WIDTH, HEIGHT = 32, 9
 
 
 class Player:
-    """Moves on a curve of its own, and keeps the newest position of everyone."""
+    """Moves on a curve of its own, and keeps the newest position of each player."""
 
     def __init__(self, node: cubecast.Node, frame_s: float) -> None:
         self.node = node
@@ -47,7 +46,7 @@ class Player:
         self.sent += 1
 
     async def draw(self, positions: cubecast.Subscription) -> None:
-        """Read what there is, then take as long as a frame takes."""
+        """Read the queued positions, then take as long as a frame takes."""
         async for message in positions:
             x, y = message.payload.split()
             self.board[message.source] = (int(x), int(y))

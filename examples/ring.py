@@ -18,7 +18,7 @@ from cubecast.sim.protocols import MAKERS, MakeProcess
 from cubecast.sim.scenarios import Scenario, publish_at
 from cubecast.sim.world import World
 
-# -- the protocol: everybody passes a message on to the next, until it is around -------------------
+# -- the protocol: every node passes a message on to the next, until it is around ------------------
 
 
 class Ring(Flood):
@@ -37,11 +37,11 @@ class Ring(Flood):
 
 
 def ring(params: Params, seed: str) -> MakeProcess:
-    """How to make the process of each node: what `protocol = "ring:ring"` names."""
+    """How to make the process of each node: the object of `protocol = "ring:ring"`."""
     return lambda node, port: Ring(node, port, params.nodes)
 
 
-# -- the workload: one speaks, and everybody claps -------------------------------------------------
+# -- the workload: one speaks, and all clap --------------------------------------------------------
 
 
 def plan_applause(world: World, params: Params, rng: Random) -> None:
@@ -53,7 +53,7 @@ def plan_applause(world: World, params: Params, rng: Random) -> None:
         publish_at(world, params.span + rng.randrange(10), node, topic)
 
 
-SCENARIO = Scenario("applause", "one speaks, and everybody claps", plan_applause)
+SCENARIO = Scenario("applause", "one speaks, and all clap", plan_applause)
 METRICS = ("latency_mean", "latency_max", "pub_messages")
 
 
@@ -67,7 +67,7 @@ def measure_applause(settings: Settings, seed: int) -> Measurement:
 
 APPLAUSE = Workload(
     name="applause",
-    about="one speaks, and everybody claps",
+    about="one speaks, and all clap",
     defaults={"protocol": "vcube-ps", "nodes": 16, "after": 1000},
     metrics=METRICS,
     measure=measure_applause,
@@ -75,7 +75,7 @@ APPLAUSE = Workload(
     histograms=("latency",),
     choices={"protocol": MAKERS},
 )
-"""What `workload = "ring:APPLAUSE"` names."""
+"""The object of `workload = "ring:APPLAUSE"`."""
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A typed pipeline: sensors publish readings, a node averages them, a light client is alarmed.
+"""A typed pipeline: sensors publish readings, a node averages them, a light client raises alarms.
 
     python examples/sensors.py
 
-The readings are a class of your own.  A sensor that sends nonsense costs one line and no more: its
-bytes are kept in the error.
+The readings are a class of your own.  Invalid bytes of a sensor cost one line and no more: they
+are kept in the error.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ import cubecast
 
 
 class Reading(msgspec.Struct):
-    """What a sensor says."""
+    """A reading of a sensor."""
 
     sensor: str
     celsius: float
 
 
 class Average(msgspec.Struct):
-    """What the pipeline makes of it."""
+    """The average of all readings so far."""
 
     celsius: float
     readings: int

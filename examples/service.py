@@ -2,8 +2,8 @@
 
     python examples/service.py
 
-One node keeps the stock.  What its handler returns answers a request; a refusal is an error where
-the request was made.  Then every node is asked at once who it is.
+One node keeps the stock.  The result of its handler answers a request; a refusal raises an error at
+the asker.  Then every node is asked at once for its name.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ LEFT = cubecast.codecs.json(Left)
 
 
 class Stock:
-    """What there is; one call at a time changes it."""
+    """The stock; one call at a time changes it."""
 
     def __init__(self) -> None:
         self.items = {"apple": 10, "pear": 1}
 
     async def take(self, message: cubecast.Message[Order]) -> bytes | None:
-        """The handler: what it returns is the answer.
+        """The handler: its result is the answer.
 
-        What it raises would be answered as well, and logged: an order that is no `Order`, say.
+        An exception would be answered as well, and logged: for an invalid `Order`, say.
         """
         order = message.value
         if self.items.get(order.item, 0) < order.count:
@@ -48,7 +48,7 @@ class Stock:
 
 
 async def buy(asker: cubecast.Node | cubecast.Client, item: str, count: int) -> str:
-    """Ask, and say what came of it; each outcome says whether something was taken."""
+    """Ask, and return the outcome as text, which says whether something was taken."""
     try:
         order = ORDER.encode(Order(item, count))
         answer = await asker.request("stock/take", order, timeout=5, codec=LEFT)

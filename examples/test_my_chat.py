@@ -19,7 +19,7 @@ pytest_plugins = ["cubecast.pytest_plugin"]  # in a project of many files: in co
 
 
 class Chat:
-    """One user in one room: says things, answers questions, remembers what the screen showed."""
+    """One user in one room: says things, answers questions, remembers the screen."""
 
     def __init__(self, node: cubecast.Node, name: str, room: str = "chat/lobby") -> None:
         self.node = node

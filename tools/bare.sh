@@ -1,5 +1,5 @@
 #!/bin/sh
-# Try the last commit in a bare Debian: what a newcomer has who installs only what the README asks for.
+# Try the last commit in a bare Debian, with only the packages that the README asks for.
 #
 #   sh tools/bare.sh RELEASE [STEP...]      as root; RELEASE is bookworm, trixie, ...
 #

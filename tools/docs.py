@@ -26,13 +26,13 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).parent.parent
 NEEDED = ("mkdocs", "material", "mkdocstrings_handlers.python")
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
-"""What a browser fetches by itself, by tag and attribute."""
+"""The files that a browser fetches by itself, by tag and attribute."""
 NOT_LOADED = {"canonical", "next", "prev"}
 """Kinds of <link> that a browser does not fetch."""
 
 
 class Page(HTMLParser):
-    """What one page loads, links to, and can be linked to."""
+    """The files that one page loads, its links, and its link targets."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Page(HTMLParser):
 
 
 def faults_of(site: Path) -> list[str]:
-    """What is wrong with the built pages, one line each."""
+    """The faults of the built pages, one line each."""
     files = sorted(site.rglob("*.html"))
     pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in files}
     faults = [] if pages else [f"no pages in {site}"]
@@ -102,7 +102,7 @@ def install_missing() -> None:
 def is_installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # the package that it is in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 

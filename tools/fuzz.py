@@ -3,13 +3,13 @@
     tools/fuzz.py --packets 1000000 --seed 1 --state fuzz.json
 
 Modes: `decoders` feeds every decoder of the wire; `stranger` dials live nodes without a key;
-`member` joins their cluster honestly and then lies, in its own name and as somebody who only holds
-the key; `client` attaches with the clients' key.  The nodes run in three processes of their own and
-talk with each other on a quiet topic meanwhile.  After every block of packets the fuzzer looks
-whether they live, said nothing on stderr, hear each other, and are as small as before.
+`member` joins their cluster honestly and then lies, in its own name and as a process that only
+holds the key; `client` attaches with the clients' key.  The nodes run in three processes of their
+own and talk with each other on a quiet topic meanwhile.  After every block of packets the fuzzer
+checks that they live, printed nothing on stderr, hear each other, and are as small as before.
 
-With a state file an interrupted run goes on where it stopped; what was found, and the packets
-before it, are in that file.  Exits with 1 if there are findings.
+With a state file an interrupted run goes on where it stopped; findings, and the packets before
+them, are in that file.  Exits with 1 if there are findings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cubecast.testing.fuzz import MODES, Campaign, FuzzState, load, wanted
 
 
 def parse_arguments() -> argparse.Namespace:
-    """What to run."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,7 +55,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def summary(state: FuzzState) -> dict[str, object]:
-    """What is worth a line in a note."""
+    """The figures for a note."""
     medians = {}
     for mode in state.packets:
         samples = [one for one in state.samples if one.mode == mode]
@@ -84,7 +84,7 @@ def summary(state: FuzzState) -> dict[str, object]:
 
 
 def tell(state: FuzzState) -> None:
-    """The summary, for people."""
+    """Print the summary, for people."""
     for name, value in summary(state).items():
         if name != "findings":
             print(f"{name:>22}: {json.dumps(value)}")

@@ -1,8 +1,8 @@
-"""A year of 64 simulated nodes: does anything that they keep grow?
+"""A year of 64 simulated nodes: does any table that they keep grow?
 
     python tools/long_life.py --nodes 64 --days 365 --out year.jsonl
 
-Prints what all nodes keep at the end of each day, and at the end the tables whose median grew from
+Prints the tables of all nodes at the end of each day, and at the end those whose median grew from
 the first quarter of the days after the warm-up to the last (`cubecast.sim.long_life`).  Exits with
 1 if there are any, or if the checkers find a fault.
 """

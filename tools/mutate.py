@@ -5,7 +5,7 @@
     python tools/mutate.py run --again survived              try the survivors again
     python tools/mutate.py summary
 
-`collect` runs the tests once with coverage and adds what it learns to `.mutation/`.  `run` draws a
+`collect` runs the tests once with coverage and adds the result to `.mutation/`.  `run` draws a
 sample by its seed, copies the project once per worker, changes one place at a time, and runs the
 tests that run the changed line, the fastest first, until one fails.  Verdicts are appended to
 `.mutation/verdicts.jsonl`; a mutant with a verdict is not run again while its function is the same.
@@ -53,7 +53,7 @@ SUBJECTS = ("protocol/*.py", "net/*.py", "lab/verdicts/*.py")
 NOT_OURS = ("protocol/paper/*.py",)
 """The papers' protocols are kept as printed, flaws included."""
 START_S = 3.0
-"""What a run of pytest takes besides its tests."""
+"""Seconds that a run of pytest takes besides its tests."""
 PATIENCE = 5
 """A mutant may take so many times as long as its tests do without it, in processor time."""
 
@@ -141,7 +141,7 @@ class Selection:
         }
 
     def forget_all_but(self, tests: set[str]) -> None:
-        """Ask only these: whoever is not there any more would seem to fail."""
+        """Ask only these: a test that no longer exists would seem to fail."""
         gone = self._times.keys() - tests
         if gone:
             print(f"{len(gone)} tests are not there any more; `collect` again", flush=True)
@@ -216,7 +216,7 @@ class Worker:
         subprocess.run([sys.executable, "-m", *compiling], cwd=self.root, check=True)
 
     def known_tests(self) -> set[str]:
-        """The tests there are, by name: `collect` may have seen others."""
+        """The present tests, by name: `collect` may have seen others."""
         listing = subprocess.run(
             [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"],
             cwd=self.root, env=self._environment(), capture_output=True, text=True,

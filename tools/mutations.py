@@ -10,7 +10,7 @@ file.  Kinds:
     boolean      and or, not x -> x                statement  a call, an assignment, … -> pass
     extreme      min max                           condition  if x -> if not x, while, a if b else c
 
-Not changed: what nobody promises, or what only people read: annotations, decorators, assertions,
+Not changed: code without a promise, or read only by people: annotations, decorators, assertions,
 texts, messages of exceptions and of logs, counts of branches for tests (`marks`), `__repr__`.  Nor
 is an assignment in `__init__` left out: every test would find that.
 """
@@ -38,7 +38,7 @@ ARITHMETIC: dict[type[ast.operator], str] = {
 }  # fmt: skip
 EXTREMES = {"min": "max", "max": "min"}
 UNSPOKEN = ("log", "warnings")
-"""Calls of these say something to people only."""
+"""Calls of these only produce text for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class Mutant:
     line: int
     """Where the change begins."""
     lines: tuple[int, int]
-    """A test that runs none of these lines cannot tell: the statement's first and last."""
+    """The first and the last line of the statement: a test that runs none of them cannot tell."""
     start: int
     end: int
-    """What is replaced, as offsets in the file's bytes."""
+    """The replaced text, as offsets in the file's bytes."""
     before: str
     after: str
     digest: str
-    """Of the function it is in: another text there, another mutant."""
+    """Of the enclosing function: another text there means another mutant."""
 
     def applied(self, source: bytes) -> bytes:
         """The file with the change."""
@@ -81,7 +81,7 @@ def mutants_of(path: Path, root: Path) -> list[Mutant]:
 
 
 class _Finder(ast.NodeVisitor):
-    """Walks a module, and notes what could be changed where."""
+    """Walks a module, and notes possible changes."""
 
     def __init__(self, source: bytes, path: str) -> None:
         self.found: list[Mutant] = []
@@ -185,10 +185,10 @@ class _Finder(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """Whatever it says."""
+        """Do nothing: the text of an error is for people."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Text for people."""
+        """Do nothing: it is text for people."""
 
     # -- changes of expressions ------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ def _head_end(node: ast.stmt) -> int:
 
 
 def _is_nothing(node: ast.expr) -> bool:
-    """None, or False, which nobody tells from it."""
+    """Whether an expression is None, or False, which no test can tell from None."""
     return isinstance(node, ast.Constant) and node.value in (None, False)
 
 
@@ -305,7 +305,7 @@ def _is_text(*nodes: ast.expr) -> bool:
 
 
 def _speaks(call: ast.Call) -> bool:
-    """Whether a call only says something to people."""
+    """Whether a call only produces text for people."""
     function = call.func
     return (
         isinstance(function, ast.Attribute)

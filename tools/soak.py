@@ -24,7 +24,7 @@ SMALL_SHARE = 10  # one block in ten is of 64 nodes
 
 
 def storm_block(first: int) -> dict[str, float]:
-    """Run `BLOCK` seeds; return sums of what they contained and the seeds that failed."""
+    """Run `BLOCK` seeds; return sums of their contents and the seeds that failed."""
     scenario = SCENARIOS["storm"]
     nodes = 64 if first // BLOCK % SMALL_SHARE == SMALL_SHARE - 1 else 8
     params = Params().with_({**scenario.defaults, "nodes": nodes})

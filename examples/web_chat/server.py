@@ -29,12 +29,12 @@ MAX_FRAME = 16 * 1024
 """Bytes of the largest message that a browser may send."""
 MAX_BROWSERS = 1000
 UNREAD_BYTES = 256 * 1024
-"""What a slow browser may leave unread before its connection ends."""
+"""The most bytes that a slow browser may leave unread before its connection ends."""
 Room = Annotated[str, PathPart(pattern="^[a-z0-9-]{1,40}$")]
 
 
 class Line(BaseModel):
-    """What one person said; JSON in the browser and on the wire."""
+    """A line of one person; JSON in the browser and on the wire."""
 
     name: str = Field(min_length=1, max_length=40)
     text: str = Field(min_length=1, max_length=2000)
@@ -79,9 +79,9 @@ async def talk(socket: WebSocket, room: Room) -> None:
 
 
 async def show(messages: cubecast.Subscription, socket: WebSocket) -> None:
-    """Send what is said in the room to the browser, in causal order."""
+    """Send the lines of the room to the browser, in causal order."""
     with suppress(WebSocketDisconnect, RuntimeError):  # the browser has gone
-        await socket.send_json({"entered": True})  # whatever is said from here on arrives
+        await socket.send_json({"entered": True})  # all later lines arrive
         try:
             async for message in messages:
                 await socket.send_text(line_of(message).model_dump_json())
@@ -92,7 +92,7 @@ async def show(messages: cubecast.Subscription, socket: WebSocket) -> None:
 
 
 async def say(node: cubecast.Node, topic: str, text: str, socket: WebSocket) -> None:
-    """Publish what the browser sent; tell it why, if that cannot be done."""
+    """Publish the browser's text; tell it why, if that fails."""
     try:
         line = Line.model_validate_json(text)
         await node.publish(topic, line.model_dump_json())

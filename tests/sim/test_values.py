@@ -71,7 +71,7 @@ def test_a_value_after_one_that_depends_on_it_is_found() -> None:
 
 def test_an_unpublished_value_is_found() -> None:
     [found] = judge(STORY, ValueLog(KEPT, [handing(3, 2, 9, 10)]))
-    assert "which nobody had published" in found
+    assert "which was never published" in found
 
 
 def test_a_newcomer_that_is_handed_nothing_although_a_node_keeps_a_value_is_found() -> None:

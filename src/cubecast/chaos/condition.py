@@ -1,10 +1,10 @@
-"""The one reading of a schedule: which nodes are down or paused and what is wrong with which link.
+"""The state of nodes and links under a schedule: nodes down or paused, links cut or slow.
 
 `actions_of` lists the beginnings and ends of faults in the order of time, and `Condition` goes
 through them.  The simulator plans its runs with it (`cubecast.chaos.plan`), the driver of real
 processes asks it what to do, and so both worlds mean the same by a schedule.
 
-1. What cannot be done at its time is left out: a node that is down does not crash.
+1. An action that is impossible at its time is left out: a node that is down does not crash.
 2. The end of a fault ends that fault only.  The end of a crash restarts no node that is down for
    another reason, and the end of a pause wakes no node that another entry paused.
 3. A `restart`, `resume` or `heal` of its own entry ends whatever it finds, but a node does not
@@ -22,10 +22,10 @@ from cubecast.chaos.schedule import UNDONE_BY, Act, Fault, Schedule
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do: a fault begins (`act` is its own), or ends (`act` undoes it)."""
+    """One action: a fault begins (`act` is its own), or ends (`act` undoes it)."""
 
     at: float
-    """In the unit of the world."""
+    """Time, in the unit of the world."""
     act: Act
     fault: Fault
     number: int
@@ -33,7 +33,7 @@ class Action:
 
     @property
     def node(self) -> int:
-        """The one node it is about; -1: links of several."""
+        """The node that it affects; -1: links of several."""
         return self.fault.node
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ def actions_of(schedule: Schedule, clock: Callable[[float], float]) -> list[Acti
 
 
 class LinkCondition(NamedTuple):
-    """What is wrong with the way from one node to another."""
+    """The faults of the way from one node to another."""
 
     cut: bool
     slow: tuple[Fault, ...] = ()
@@ -69,7 +69,7 @@ class LinkCondition(NamedTuple):
 
 
 class Condition:
-    """Which nodes run and what is wrong with which link, as actions change it."""
+    """Which nodes run and which faults each link has, as actions change it."""
 
     def __init__(self, nodes: int, later: Iterable[int] = ()) -> None:
         """`later` names nodes that do not run at the beginning."""
@@ -86,7 +86,7 @@ class Condition:
         return set(range(self.nodes)) - self.down.keys()
 
     def can(self, action: Action) -> bool:
-        """Whether there is anything to do."""
+        """Whether an action has any effect now."""
         node, of_itself = action.node, action.act == action.fault.act
         match action.act:
             case "crash":
@@ -106,7 +106,7 @@ class Condition:
         return True
 
     def apply(self, action: Action) -> list[Action]:
-        """Carry it out, if there is anything to do; the pauses and faults of links that it ends."""
+        """Carry out an action if it has any effect; return the pauses and link faults it ends."""
         if not self.can(action):
             return []
         node = action.node
@@ -131,7 +131,7 @@ class Condition:
         return []
 
     def link(self, source: int, to: int) -> LinkCondition:
-        """What is wrong with the way from `source` to `to`."""
+        """The faults of the way from `source` to `to`."""
         cut = False
         slow: list[Fault] = []
         for action in self.links.values():
@@ -153,7 +153,7 @@ class Condition:
         return not (self.link(one, other).cut or self.link(other, one).cut)
 
     def calm(self, at: float) -> list[Action]:
-        """What ends all faults but deaths."""
+        """The actions that end all faults but deaths."""
         found = [Action(at, "resume", Fault(at, "resume", node), -1) for node in self.paused]
         if self.links:
             found.append(Action(at, "heal", Fault(at, "heal"), -1))

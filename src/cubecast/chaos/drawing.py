@@ -11,7 +11,7 @@ WEIGHTS = {"crash": 5, "pause": 3, "partition": 2, "one-way": 2, "slow": 1}
 SHORT = (30, 400)
 MIDDLE = (400, 1500)
 LONG = (1500, 6000)
-"""Faults that nobody need notice, that end while somebody does, and that everybody must."""
+"""Lengths of faults: too short to be noticed, noticed by some nodes, noticed by all."""
 SPANS = (SHORT, MIDDLE, LONG)
 
 
@@ -64,9 +64,9 @@ def _draw_nodes(rng: Random) -> int:
 
 
 def _draw_faults(rng: Random, nodes: int) -> list[Fault]:
-    """Up to a handful; in one schedule of ten nothing lasts long enough to be noticed.
+    """Draw up to a handful; in one schedule of ten no fault lasts long enough to be noticed.
 
-    One node, the anchor, never crashes, so that there is something to return to.
+    One node, the anchor, never crashes, so that there is a cluster to return to.
     """
     calm = rng.random() < 0.1
     number = rng.choice((0, 1, 1, 2, 3, 4, 5, 6)) if nodes <= 8 else rng.randint(1, 10)
@@ -107,7 +107,7 @@ def _draw_fault(
 
 
 def _draw_crash(rng: Random, at: int, node: NodeId) -> Fault:
-    """Most come back, some at once and some when everyone has got used to their absence."""
+    """Draw a crash.  Most nodes come back, some at once, some long after they were excluded."""
     together = at + rng.choice((0, 0, rng.randint(0, 200)))
     if rng.random() < 0.25:
         return Fault(together, "crash", node)
@@ -144,10 +144,11 @@ def _draw_steps(
 def _draw_words(
     rng: Random, topics: dict[Topic, tuple[NodeId, ...]], faults: list[Fault]
 ) -> list[ApplicationStep]:
-    """Half of the faults meet somebody who publishes.
+    """Let a node publish at half of the faults.
 
-    Who crashes has just done so: some have it and others do not.  Who is paused does so as it wakes
-    up, and may have been taken for dead.  Behind a cut, the first of a side does so to the end.
+    A node that crashes has just published, so that only some nodes have the messages.  A paused
+    node publishes as it wakes up, when it may have been taken for dead.  During a cut, the first
+    node of a side publishes to the end.
     """
     steps = []
     for fault in faults:

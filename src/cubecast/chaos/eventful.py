@@ -1,24 +1,24 @@
-"""What makes schedules eventful: graceful leaves, patterns, short-lived topics, lossy readers, …
+"""Eventful schedules: graceful leaves, patterns, short-lived topics, lossy subscribers, …
 
-`enriched` adds to a schedule what the stock ones (`cubecast.chaos.drawing`) do not have, by a
-chance of its own, so that a stock schedule stays what it is.  `ingredients` counts what a run had
-of each.
+`enriched` adds ingredients that the stock schedules (`cubecast.chaos.drawing`) do not have, by a
+chance of its own, so that a stock schedule stays what it is.  `ingredients` counts each of them in
+a run.
 
 | ingredient | what it is |
 |---|---|
 | leaves | a node leaves the cluster gracefully, and perhaps comes back |
 | follows, unfollows | an application opens, or closes, a pattern |
-| topics_born | topics to which nobody was subscribed at the beginning |
+| topics_born | topics without a subscriber at the beginning |
 | born_in_faults | those of them that came into being while a fault lasted |
 | short_lived | topics that one node uses once and leaves, as replies to requests |
 | topic_leaves | subscriptions that end while the node stays |
-| lossy | subscriptions that would rather miss messages |
+| lossy | subscriptions that drop messages instead of holding publishers up |
 | batches | frames of several messages |
 | cut_short | crashes in the middle of a broadcast |
-| slots_handed_over | slots in which another process is than was before |
-| mutes | a node answers tests but no waves, or none of one node, longer than it is waited for |
+| slots_handed_over | slots that passed from one process to another |
+| mutes | a node answers tests but no waves, or none of one node, longer than others wait for it |
 | values, values_handed | retained messages, and how often a newcomer was handed one |
-| quiet | stretches without a word, long enough for idle state to be forgotten |
+| quiet | stretches without publications, long enough for idle state to be forgotten |
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ ROOMS = ("room/1", "room/2", "room/3")
 MUTE = (12_000, 20_000)
 """How long a node is mute: longer than others wait for it (`cubecast.sim.protocols`)."""
 QUIET = 20_000
-"""A stretch without publications that is as long counts as quiet."""
+"""A stretch without publications of at least this length counts as quiet."""
 
 
 def draw_eventful(seed: int, nodes: int | None = None) -> Schedule:
-    """The schedule of a seed with all that makes one eventful."""
+    """The schedule of a seed with all ingredients."""
     return enriched(draw_schedule(seed, nodes), Random(f"chaos/{seed}/more"))
 
 
@@ -71,7 +71,7 @@ SHARE = {"quiet": 0.08, "mutes": 0.15, "patterns": 0.45, "births": 0.5}
 
 
 class _Kitchen:
-    """One schedule on its way."""
+    """One schedule in preparation."""
 
     def __init__(self, schedule: Schedule, rng: Random) -> None:
         self.rng = rng
@@ -84,7 +84,7 @@ class _Kitchen:
         crashing = {fault.node for fault in schedule.faults if fault.act == "crash"}
         steady = [node for node in range(schedule.nodes) if node not in crashing]
         self.anchor = rng.choice(steady) if steady else -1
-        """Never leaves, so that there is something to return to."""
+        """A node that never leaves, so that there is a cluster to return to."""
 
     def served(self) -> Schedule:
         return checked(
@@ -113,7 +113,7 @@ class _Kitchen:
     # -- nodes -----------------------------------------------------------------------------------
 
     def strangers(self) -> None:
-        """Some nodes go for good, and others come: what is free they take."""
+        """Let some nodes go for good and others come, which take the free slots."""
         for _ in range(self.rng.choice((1, 1, 2, 3))):
             gone = self._mortal()
             at = self.rng.randint(100, max(101, self.length - 500))
@@ -146,7 +146,7 @@ class _Kitchen:
                 self.faults.append(Fault(self._at(), "leave", node, lasts=lasts))
 
     def fuses(self) -> None:
-        """Nodes die between two copies of a message they send."""
+        """Let nodes die between two copies of a message they send."""
         for _ in range(self.rng.choice((1, 2, 3))):
             node = self._mortal()
             if node is not None:
@@ -155,7 +155,7 @@ class _Kitchen:
                 self.faults.append(Fault(self._at(), "crash", node, lasts=lasts, copies=copies))
 
     def mutes(self) -> None:
-        """A node falls mute; before and after it is found out, others need its answers."""
+        """Let a node fall mute; other nodes need its answers before and after it is excluded."""
         node = self._mortal()
         if node is None:
             return
@@ -172,7 +172,7 @@ class _Kitchen:
     # -- topics ----------------------------------------------------------------------------------
 
     def patterns(self) -> None:
-        """Applications open and close patterns, before and after the topics are there."""
+        """Let applications open and close patterns, before and after the topics exist."""
         for _ in range(self.rng.choice((1, 2, 3, 5))):
             node, pattern = self._node(), self.rng.choice(PATTERNS)
             at = self.rng.choice((0, self._at()))
@@ -184,7 +184,7 @@ class _Kitchen:
         self.births()
 
     def births(self) -> None:
-        """Topics come into being, half of them while something is wrong."""
+        """Let topics come into being, half of them during a fault."""
         for _ in range(self.rng.choice((1, 3, 6))):
             topic = self.rng.choice((*ROOMS, f"room/{self.rng.randint(4, 40)}"))
             fault = self.rng.choice(self.faults) if self.faults else None
@@ -198,7 +198,7 @@ class _Kitchen:
             self.steps += self._words(self._node(), topic, at, self.rng.randint(1, 4))
 
     def replies(self) -> None:
-        """Requests with a topic of their own for the answer: used once and left."""
+        """Add requests with a topic of their own for the answer: used once and left."""
         for number in range(self.rng.choice((5, 20, 40, 120))):
             asks, answers = self._node(), self._node()
             topic, at = f"reply/{number}", self._at()
@@ -213,7 +213,7 @@ class _Kitchen:
             )
 
     def lossy(self) -> None:
-        """Some would rather miss messages; a few change their mind."""
+        """Make some subscriptions lossy; a few change."""
         for _ in range(self.rng.choice((1, 2, 3))):
             node, at = self._node(), self.rng.choice((0, self._at()))
             topic = self.rng.choice((*self.schedule.members(), "room/1"))
@@ -231,7 +231,7 @@ class _Kitchen:
             ]
 
     def batches(self) -> None:
-        """Frames of several messages, none larger than a window."""
+        """Add frames of several messages, none larger than a window."""
         most = min(9, int(self.schedule.params.get("window", 64)))
         for _ in range(self.rng.randint(2, 10) if most > 1 else 0):
             topic = self.rng.choice((*self.schedule.members(), *ROOMS))
@@ -239,7 +239,7 @@ class _Kitchen:
             self.steps.append(ApplicationStep(self._at(), "batch", self._node(), topic, count))
 
     def values(self) -> None:
-        """Retained values, some of them removed, and newcomers before, between and after them."""
+        """Add retained values, some removed, and newcomers before, between and after them."""
         topics = (*self.schedule.members(), *ROOMS[:2])
         for _ in range(self.rng.randint(2, 12)):
             topic, at = self.rng.choice(topics), self._at()
@@ -256,7 +256,7 @@ class _Kitchen:
                 self.steps.append(ApplicationStep(back, "subscribe", node, topic))
 
     def quiet(self) -> None:
-        """Nothing is said for long; then the same topics are taken up again."""
+        """Stop publications for long, then use the same topics again."""
         start = self.length
         self.length += QUIET + self.rng.choice((500, 20_000, 60_000))
         topics = sorted({step.topic for step in self.steps if step.topic and "+" not in step.topic})
@@ -277,7 +277,7 @@ class _Kitchen:
 
 
 def ingredients(schedule: Schedule, trace: list[Record]) -> dict[str, float]:
-    """How much of everything came about in a run."""
+    """Count each ingredient in a run."""
     count = _Counter(schedule)
     for record in trace:
         count.see(record)

@@ -15,25 +15,25 @@ class SchedulePlan:
     """A schedule as the simulator carries it out, times in its units."""
 
     length: Time
-    """All faults are over."""
+    """When all faults are over."""
     last_fault: Time = 0
-    """When the last one ended; of a node that stays down, when it crashed."""
+    """When the last fault ended; of a node that stays down, when it crashed."""
     deaths: list[tuple[Time, NodeId, bool]] = field(default_factory=list)
-    """(when, who, whether it begins again), in order of time; of the dead and of those who left."""
+    """(time, node, whether it begins again), in order of time; crashes and leaves."""
     fuses: dict[tuple[Time, NodeId], int] = field(default_factory=dict)
     """Crashes in the middle of a broadcast: after how many copies."""
     leaves: set[tuple[Time, NodeId]] = field(default_factory=set)
-    """The deaths that are none: the node leaves the cluster."""
+    """The entries of `deaths` that are leaves: the node leaves the cluster."""
     pauses: list[Pause] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     slows: list[Slow] = field(default_factory=list)
     mutes: list[MuteNode] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    """How many faults of each kind came about."""
+    """How many faults of each kind were carried out."""
 
 
 def plan_of(schedule: Schedule) -> SchedulePlan:
-    """Go through the beginnings and ends of faults, and note what lasts from when to when."""
+    """Go through the beginnings and ends of faults, and note each fault's span."""
     plan = SchedulePlan(schedule.time(schedule.length))
     plan.counts = dict.fromkeys(
         ("crash", "leave", "restart", "pause", "partition", "one-way", "slow", "mute"), 0

@@ -1,10 +1,10 @@
-"""Schedules: what is done to which node and link, and when; in TOML.
+"""Schedules: faults of nodes and links, and when they happen; in TOML.
 
 about = "the lowest node dies, then half of the others are cut off"
 unit = "ms"                 # of all times: "ms" (a unit of time in the simulator) or "s"
 nodes = 8
 length = 6000               # then all faults end; left out: when the last one does
-seed = 17                   # what is not written here: delays, losses, who answers whom
+seed = 17                   # of what is not written here: delays, losses, which node answers
 answers = 0.1               # share of the deliveries that are answered at once
 
 [links]                     # chances per message, until `length`
@@ -25,13 +25,13 @@ for = 2000                  # then a new process begins there; left out: act = "
 [[fault]]
 at = 3000
 act = "partition"
-sides = [[1, 2, 3]]         # who is in none of them is in one more
+sides = [[1, 2, 3]]         # nodes in none of them are one more side
 for = 2000                  # then it heals; left out: act = "heal"
 
 [[do]]
 at = 100
 node = 2
-act = "burst"               # what else: see below
+act = "burst"               # others: see below
 count = 20
 topic = "t"                 # left out: the first one; any other name is a topic, too
 
@@ -50,13 +50,13 @@ topic = "t"                 # left out: the first one; any other name is a topic
 | publish, burst | a message, or `count` at once, each in a frame of its own |
 | batch | `count` messages in one frame |
 | retain, remove | a message that is kept for newcomers; one that says that there is none any more |
-| subscribe, unsubscribe | with `lossy = true`: it would rather miss messages |
+| subscribe, unsubscribe | with `lossy = true`: it drops messages instead of holding publishers up |
 | follow, unfollow | to all topics that a pattern matches; `topic` is the pattern |
 
 `later = [8, 9]` names nodes that are not there at the beginning: a restart begins them.
 
-What cannot be done at its time (a crash of a node that is down) is left out, so that an entry can
-be dropped from a schedule without touching the others.
+An entry that is impossible at its time (a crash of a node that is down) is left out, so that an
+entry can be dropped from a schedule without touching the others.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ScheduleError(ValueError):
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something goes wrong."""
+    """A fault of nodes or links."""
 
     at: float
     act: Act
@@ -148,7 +148,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class ApplicationStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something the application at a node does."""
+    """An action of the application at a node."""
 
     at: float
     act: Deed
@@ -157,7 +157,7 @@ class ApplicationStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     count: int = 1
     """Of a burst or batch: messages published at once."""
     lossy: bool = False
-    """Of a subscription: it would rather miss messages than hold publishers up."""
+    """Of a subscription: it drops messages instead of holding publishers up."""
 
     def __str__(self) -> str:
         many = f" of {self.count}" if self.act in SEVERAL else ""
@@ -183,7 +183,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def entries(self) -> tuple[Fault | ApplicationStep, ...]:
-        """All that can be dropped from it."""
+        """All entries, each of which can be dropped."""
         return (*self.faults, *self.steps)
 
     def with_entries(self, entries: tuple[Fault | ApplicationStep, ...]) -> Schedule:
@@ -195,7 +195,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         )
 
     def members(self) -> dict[Topic, tuple[NodeId, ...]]:
-        """Who is subscribed from the start."""
+        """Topic -> nodes that are subscribed from the start."""
         everyone = tuple(node for node in range(self.nodes) if node not in self.later)
         return self.topics or {"t": everyone}
 
@@ -276,7 +276,7 @@ def checked(schedule: Schedule) -> Schedule:
             raise ScheduleError(f"topics.{topic}: a node of `later` is not there yet")
     _check_nodes(schedule, "later", schedule.later)
     if len(schedule.later) == schedule.nodes:
-        raise ScheduleError("later: somebody has to be there at the beginning")
+        raise ScheduleError("later: at least one node must be there at the beginning")
     for number, fault in enumerate(schedule.faults, 1):
         _check_fault(schedule, f"fault {number} ({fault.act})", fault)
     for number, step in enumerate(schedule.steps, 1):

@@ -1,4 +1,4 @@
-"""What came of one schedule, in whichever world it was carried out."""
+"""The outcome of one schedule, in either world."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from cubecast.trace import Report
 
 @dataclass(slots=True)
 class ChaosVerdict:
-    """A run, measured and judged; each world adds what only it can tell."""
+    """A run, measured and judged; each world adds its own findings."""
 
     schedule: Schedule
     report: Report
-    """What the checkers say of the trace."""
+    """The report of the checkers on the trace."""
     failures: dict[str, list[str]]
-    """Property -> what was found; besides those of the checkers, those of the world."""
+    """Property -> findings, of the checkers and of the world."""
     metrics: dict[str, float]
     """The figures of the run; both worlds use the same names."""
 
     @property
     def ok(self) -> bool:
-        """Whether everything held."""
+        """Whether all properties held."""
         return not self.failures

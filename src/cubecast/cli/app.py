@@ -1,6 +1,6 @@
 """The commands put together: one module per group, read when its command is typed.
 
-Whatever is wrong with a command is said in one line on stderr, also what typer itself finds.
+Every error of a command is one line on stderr, also an error that typer finds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from cubecast.version import __version__
 
-# A command says itself what went wrong; those that run nodes set up a log.
+# A command reports its own errors; those that run nodes set up a log.
 logging.getLogger("cubecast").addHandler(logging.NullHandler())
 
 INTERRUPTED = 130
@@ -73,7 +73,7 @@ SUMMARIES = {
     "lab": "Run the papers' experiments, or your own, on Spark.",
     "universe": "Make universes of users and topics, on Spark.",
 }
-"""What each does, in the list of commands: whole in 80 columns, and without reading its module."""
+"""The summary of each command in the list: fits 80 columns, and needs no module of the command."""
 
 
 def _command(name: str) -> Any:
@@ -90,7 +90,7 @@ class Commands(TyperGroup):
     """The group of all commands; its usage errors are one line, without the usage above it."""
 
     _told = False
-    """Whether it was said why the command ends."""
+    """Whether the reason for the end of the command was printed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -101,7 +101,7 @@ class Commands(TyperGroup):
             formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The commands that begin so; the options are typer's to find."""
+        """The commands that begin with the typed text; typer completes the options."""
         if incomplete.startswith("-"):
             return list(super().shell_complete(ctx, incomplete))
         click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]  # typer may bring its own
@@ -120,7 +120,7 @@ class Commands(TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """A command of two words is one command."""
+        """Resolve a command; two words may be one command."""
         pair = " ".join(args[:2])
         if len(args) > 1 and pair in COMMANDS:
             return pair, self.get_command(ctx, pair), args[2:]
@@ -151,7 +151,7 @@ class Commands(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; also what stops it from outside takes one line."""
+        """Run a command; an interrupt or a system error takes one line, too."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -159,7 +159,7 @@ class Commands(TyperGroup):
             typer.echo("cubecast: interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except typer.Exit:
-            self._told = True  # the command has said why
+            self._told = True  # the command has printed the reason
             raise
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader has gone: typer ends in silence
@@ -170,7 +170,7 @@ class Commands(TyperGroup):
 
 
 def _explain(error: Exception) -> int:
-    """Print a usage error and give its exit code; anything else is not ours to explain.
+    """Print a usage error and return its exit code; any other error is raised again.
 
     Recognised by its method, as the class lives in another package from one typer to the next.
     """

@@ -25,7 +25,7 @@ from cubecast.processes.signals import unwinding
 MODES: tuple[Mode, ...] = get_args(Mode)
 LARGEST = {"processes": 64, "size": 1 << 20}
 BETWEEN_RUNS_S = 3.0
-"""A guess at what a run takes beside publishing, until the first one has ended."""
+"""A guess at the time of a run besides publishing, until the first one has ended."""
 
 bench = typer.Typer(
     name="bench",
@@ -201,7 +201,7 @@ def _plans(
 
 
 def _bench(scenario: str, *, repeat: int, peers: str, as_json: bool, **params: Any) -> None:
-    """Measure every system with every plan, and print what came of it."""
+    """Measure every system with every plan, and print the results."""
     plans = _plans(scenario, **params)
     systems = _systems(f"bench {scenario}", peers)
     with unwinding():
@@ -216,7 +216,7 @@ def _bench(scenario: str, *, repeat: int, peers: str, as_json: bool, **params: A
 def _measure_all(
     plans: list[BenchPlan], systems: list[str], repeat: int
 ) -> dict[tuple[str, BenchPlan], list[Metrics]]:
-    """In turn within each repetition, and every second one backwards: all meet the same noise."""
+    """Measure in turn within each repetition, every second one backwards: equal noise for all."""
     runs: dict[tuple[str, BenchPlan], list[Metrics]] = {
         (system, plan): [] for plan in plans for system in systems
     }
@@ -238,7 +238,7 @@ def _measure_all(
 
 
 class _Progress:
-    """A line per run, with the time that is left if the rest is like what is done."""
+    """A line per run, with an estimate of the time left."""
 
     def __init__(self, todo: list[tuple[BenchPlan, str]]) -> None:
         self._ahead = [plan.duration + BETWEEN_RUNS_S for plan, _ in todo]

@@ -1,4 +1,4 @@
-"""What ``cubecast bench`` prints: every run and the medians as JSON, or the medians as tables."""
+"""The output of ``cubecast bench``: all runs and medians as JSON, or the medians as tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPARED = (
     "latency_p50_us",
     "latency_p99_us",
 )
-"""What is also given as a ratio to cubecast."""
+"""Metrics that are also given as a ratio to cubecast."""
 COLUMNS = {
     "deliveries_per_second": "thousand\nper s",
     "cpu_seconds_per_million": "CPU-s\nper M",
@@ -55,7 +55,7 @@ MEMORY = (
     "publishing_s",
 )
 VARIED = ("mode", "processes", "size")
-"""What a list may be asked for, and is then a column."""
+"""Parameters that take a list, each then a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class BenchCell:
 
 
 def params_of(plan: BenchPlan) -> dict[str, Any]:
-    """What was asked for, without what this scenario does not look at."""
+    """The parameters of a plan that its scenario uses."""
     params: dict[str, Any] = {"processes": plan.processes, "size": plan.size}
     if plan.scenario == "causal":
         params |= {"questions": plan.questions, "mode": plan.mode, "rate": plan.rate}
@@ -107,7 +107,7 @@ def params_of(plan: BenchPlan) -> dict[str, Any]:
 
 
 def print_cells(cells: list[BenchCell]) -> None:
-    """One object for one cell, in the shape of every command; else a list of them, with ratios."""
+    """Print one object for one cell, in the shape of every command; else a list, with ratios."""
     found = [_as_object(cell) for cell in cells]
     if len(cells) == 1:
         typer.echo(json.dumps(found[0]))
@@ -135,7 +135,7 @@ def _as_object(cell: BenchCell) -> dict[str, Any]:
 
 
 def print_tables(cells: list[BenchCell]) -> None:
-    """Medians; for throughput a second table says what memory did."""
+    """Print medians; for throughput a second table shows memory."""
     scenario = cells[0].plan.scenario
     varied = [name for name in VARIED if len({getattr(cell.plan, name) for cell in cells}) > 1]
     fixed = {name: value for name, value in params_of(cells[-1].plan).items() if name not in varied}

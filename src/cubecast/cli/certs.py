@@ -49,7 +49,7 @@ def about() -> None:
 
     \b
       cubecast certs init certs
-          a CA: ca.pem for everyone, ca.key for nobody else
+          a CA: give ca.pem to all, keep ca.key secret
       cubecast certs node node1 --dir certs
       cubecast certs client alice --dir certs
           for each NAME.pem and NAME.key; a client's is no node's
@@ -61,7 +61,7 @@ def about() -> None:
           nodes that read crl.pem close alice's connections within seconds
 
     Running nodes and clients read their files again when they change.
-    Whoever has ca.key can be anyone: keep the directory where no node runs.
+    With ca.key, anyone can make certificates: keep the directory where no node runs.
     """
 
 
@@ -69,7 +69,7 @@ def about() -> None:
 def init(
     folder: FolderArgument = HERE,
     days: DaysOption = CA_DAYS,
-    name: Annotated[str, typer.Option(metavar="TEXT", help="What it is called.")] = "cubecast CA",
+    name: Annotated[str, typer.Option(metavar="TEXT", help="The name of the CA.")] = "cubecast CA",
 ) -> None:
     """Make a CA: ca.pem, ca.key, and an empty list of revoked certificates, crl.pem.
 
@@ -151,7 +151,7 @@ def revoke(name: NameArgument, folder: FolderOption = HERE) -> None:
     """Revoke all certificates of a name: crl.pem lists them from now on.
 
     Give every node the new crl.pem (tls_crl); it closes the connections of
-    those on it within seconds and lets them in no more.
+    revoked certificates within seconds and lets them in no more.
 
     Examples:
 
@@ -233,7 +233,7 @@ def _day(moment: datetime) -> str:
 
 @contextmanager
 def _explained(command: str) -> Iterator[None]:
-    """Whatever goes wrong takes one line."""
+    """Refuse a command in one line if it fails."""
     try:
         yield
     except CubecastError as error:

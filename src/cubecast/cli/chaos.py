@@ -1,4 +1,4 @@
-"""``cubecast chaos``: real processes under faults, and what came of it."""
+"""``cubecast chaos``: real processes under faults, and the verdict on the run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEFAULT_NODES = 8
 DEFAULT_SECONDS = 60.0
 RATE_OF_ALL = 160.0
 ANSWERS_OF_ALL = 0.5
-"""How many answer a message, on average, unless a schedule says so."""
+"""The mean number of answers to a message, unless a schedule says so."""
 MOST_ROWS = 40
 MOST_LINES = 200
 
@@ -166,7 +166,7 @@ def _with_topics(plan: Schedule, count: int) -> Schedule:
 
 
 def _check(rate: float, settle: float, preset: str, plot: Path | None, trace: Path | None) -> None:
-    """What would fail after a long run is refused before it."""
+    """Refuse, before a long run, what would fail after it."""
     if not 0 < rate <= 1000:
         raise ScheduleError(f"--rate must be above 0 and at most 1000, not {rate:g}")
     if not settle > 0:
@@ -222,7 +222,7 @@ def _print_story(verdict: LiveVerdict) -> None:
 
 
 def _costs(verdict: LiveVerdict) -> Table:
-    """Each action; of very many, only their kinds."""
+    """A table of each action; if there are very many, of their kinds only."""
     costs = verdict.curve.costs
     table = Table(title="What each fault cost", title_justify="left")
     for name in ("at", "action", "dip to", "back at 80 %", "heard by all"):

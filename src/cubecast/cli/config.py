@@ -146,7 +146,7 @@ ConfigOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What was typed; None: not given."""
+    """The flags as typed; None: not given."""
 
     listen: str | None
     advertise: str | None
@@ -205,7 +205,7 @@ def named(path: Path | None) -> str | None:
 def cluster_access(
     command: str, config: Path | None, secret: str | None, name: str | None, *tls: str | None
 ) -> Credentials:
-    """What a client of the cluster needs, from where a node would have it.
+    """The credentials of a client of the cluster, from flags, environment and file as for a node.
 
     `tls` are the four flags of TLS.
     """
@@ -221,13 +221,13 @@ def cluster_access(
 def member_access(
     command: str, config: Path | None, secret: str | None, *tls: str | None
 ) -> Credentials:
-    """The secret or certificate a command needs that becomes a member."""
+    """The secret or certificate of a command that becomes a member."""
     node = effective(command, config, Flags(None, None, None, secret, None).with_tls(*tls)).config
     return Credentials(node.secret, node.tls)
 
 
 def child_environment(node: NodeConfig) -> dict[str, str]:
-    """Ours, with the secrets where no list of processes shows them, and the files of TLS."""
+    """Our environment plus secrets, which lists of processes do not show, and the files of TLS."""
     environment = dict(os.environ)
     for key in SECRETS:
         environment[f"CUBECAST_{key.upper()}"] = getattr(node, key)
@@ -283,7 +283,7 @@ def config(
 
 
 def shown(settings: Settings) -> list[str]:
-    """The lines of a TOML file with these settings; the origin of each behind it."""
+    """The lines of a TOML file with these settings; each is followed by its origin."""
     node, origins = settings.config, settings.origins
     values: dict[str, object] = {
         "preset": settings.preset,

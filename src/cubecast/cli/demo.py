@@ -76,8 +76,8 @@ def demo(
     others answer after reading. Some links are slow, so messages overtake
     each other. The demo shows one friend's screen as messages arrived, which
     is what best effort would have shown, beside what cubecast showed. Then
-    it tells how often that happened, draws who passed a question on to
-    whom, and leaves the trace of the run, judged by the checkers.
+    it tells how often that happened, draws the tree that a question took,
+    and leaves the trace of the run, judged by the checkers.
 
     With --simulated, chats are simulated over best-effort trees and over
     cubecast.

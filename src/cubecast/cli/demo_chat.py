@@ -1,4 +1,4 @@
-"""The chat of the demos: who takes part, what they say, and numbers in words.
+"""The chat of the demos: names, questions and answers, and numbers in words.
 
 Every text is short enough for two screens side by side in a terminal of 80 columns.
 """
@@ -36,7 +36,7 @@ TALK = {
         "Only the kettle.", "Ask me later.", "You do.",
     ),
 }  # fmt: skip
-"""What is asked, and what may be answered."""
+"""Each question, and its possible answers."""
 QUESTIONS = tuple(TALK)
 
 _SMALL = (
@@ -48,17 +48,17 @@ _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 
 
 def name_of(member: int) -> str:
-    """What a member is called."""
+    """The name of a member."""
     return NAMES[member] if member < len(NAMES) else f"No. {member}"
 
 
 def question(number: int) -> str:
-    """What is asked in round `number`."""
+    """The question of round `number`."""
     return QUESTIONS[number % len(QUESTIONS)]
 
 
 def answer(number: int, asker: int, member: int) -> str:
-    """What `member` answers to what `asker` asks in round `number`; up to 8 members differ."""
+    """The answer of `member` to `asker` in round `number`; up to 8 members differ."""
     texts = TALK[question(number)]
     return texts[(member if member < asker else member - 1) % len(texts)]
 
@@ -74,7 +74,7 @@ def in_words(number: int) -> str:
 
 
 def share_in_words(part: int, whole: int) -> str:
-    """ "about one answer in sixteen stood above its question", from how many of how many did."""
+    """ "about one answer in sixteen stood above its question", from a count and the total."""
     if not part:
         return "no answer stood above its question"
     if part * 2 > whole:

@@ -33,20 +33,20 @@ from cubecast.trace import Record, merge
 QUICK = Rule(delay_s=0.002, jitter_s=0.004)
 SLOW = Rule(delay_s=0.05, jitter_s=0.03)
 SLOW_SHARE = 0.3
-"""How many of the links are slow, in one direction each."""
+"""The share of links that are slow, in one direction each."""
 DEADLINE_S = 16.0
-"""The whole demo ends by then, well or not."""
+"""The demo ends by then, complete or not."""
 GRACE_S = 1.0
 
 R = TypeVar("R", DemoReady, DemoFinished, Left)
 
 
 class DemoFailed(Exception):
-    """The conversation did not come to its end."""
+    """The conversation was not completed."""
 
 
 class DemoConversation(NamedTuple):
-    """What happened."""
+    """The record of a conversation."""
 
     trace: list[Record]
     members: list[int]
@@ -66,7 +66,7 @@ class DemoProcess(CommandChild):
         )
 
     def order(self, what: Order) -> None:
-        """Tell it what to do."""
+        """Send an order."""
         if not self.say(msgspec.json.encode(what)):
             raise DemoFailed(self._last_words())
 
@@ -103,7 +103,7 @@ def crew(count: int) -> Iterator[list[DemoProcess]]:
 
 
 def converse(count: int, rounds: int, seed: int = 0) -> DemoConversation:
-    """Hold the conversation; `DemoFailed` says why if it did not come to its end."""
+    """Hold the conversation; raise `DemoFailed` with the reason if it is not completed."""
     deadline = time.monotonic() + DEADLINE_S
     with crew(count) as workers:
         workers[0].order(DemoJoin(None))
@@ -162,7 +162,7 @@ def as_it_arrived(trace: list[Record]) -> list[Record]:
 
 
 def tree_taken(trace: list[Record], members: list[int]) -> Tree:
-    """The tree that the first publication took, from who first had it from whom."""
+    """The tree that the first publication took, from the node that each first got it from."""
     first = next(record for record in trace if record.kind == "publish")
     parent: dict[int, int] = {}
     for record in trace:

@@ -1,4 +1,4 @@
-"""What both demos show: one person's screen both ways, the numbers in words, what to try next."""
+"""The output of both demos: one person's screen both ways, counts in words, next commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Window(NamedTuple):
 
 
 class Screens:
-    """What each member was shown, in order, and what it had not been shown before."""
+    """The messages shown to each member, in order, and those shown too early."""
 
     def __init__(self, trace: list[Record]) -> None:
         self._asked: dict[MessageId, tuple[MessageId, ...]] = {}
@@ -61,7 +61,7 @@ class Screens:
                 seen.add((record.node, record.id))
 
     def find_early(self) -> Window | None:
-        """Where an answer stands above what it answers: a question close by, if there is one."""
+        """An answer above its question, with the question close by if possible."""
         found: list[tuple[bool, int, int, int, MessageId]] = []
         for member, shown in self._shown.items():
             lines = {message: line for line, (message, _) in enumerate(shown)}
@@ -82,7 +82,7 @@ class Screens:
         """Some lines of a member's screen; an answer above its question is red, and marked."""
         shown = self._shown.get(window.member, [])
         asked = next((line for line, (one, _) in enumerate(shown) if one == window.asked), 0)
-        start = min(window.start, asked)  # the question is seen, wherever it stands here
+        start = min(window.start, asked)  # includes the question, wherever it stands
         return Text("\n").join(self._line(*one) for one in shown[start : start + window.lines])
 
     def _line(self, message: MessageId, early: bool) -> Text:
@@ -95,7 +95,7 @@ class Screens:
         return Text(f"{name_of(author)}: {said}{EARLY if early else ''}", style=style)
 
     def _question_of(self, message: MessageId) -> MessageId:
-        """The question that a message is, or answers at last."""
+        """The question itself, or the one that a message answers in the end."""
         while message not in self._round:
             message = self._asked[message][0]
         return message
@@ -116,7 +116,7 @@ def show_screens(console: Console, screens: dict[str, Screens], window: Window) 
 
 
 class InversionCounts(NamedTuple):
-    """What was counted of one protocol."""
+    """The counts of one protocol."""
 
     deliveries: int
     answers: int
@@ -142,7 +142,7 @@ def _breaches(count: int) -> str:
 
 
 def show_tree(console: Console, taken: Tree) -> None:
-    """Who passed a question on to whom, by name."""
+    """Draw the tree that a question took, by name."""
     root = name_of(taken.root)
     hops = "one hop" if taken.height == 1 else f"{in_words(taken.height)} hops"
     count = in_words(len(taken.parent))

@@ -25,7 +25,7 @@ PROTOCOLS = {"best effort": "best-effort", "cubecast": "cubecast"}
 
 
 def demo_simulated(console: Console, nodes: int, seeds: int) -> None:
-    """Simulate `seeds` discussions twice, and show what differs."""
+    """Simulate `seeds` discussions twice, and show the differences."""
     discussion = SCENARIOS["discussion"]
     params = Params().with_({**discussion.defaults, **SETTING, "nodes": nodes})
     chats = "one chat" if seeds == 1 else f"{in_words(seeds)} chats"

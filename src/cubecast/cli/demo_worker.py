@@ -1,9 +1,9 @@
-"""One member of the live demo: a process of its own with one node, told what to do on stdin.
+"""One member of the live demo: a process of its own with one node, which takes orders on stdin.
 
     python -m cubecast.cli.demo_worker
 
 Orders come in and reports go out as one JSON object a line.  The process ends when it has
-reported its trace, when its orders end (so it never outlives the one that started it), or after
+reported its trace, when its orders end (so it never outlives the process that started it), or after
 `LIFE_S`.
 """
 
@@ -34,7 +34,7 @@ class DemoJoin(msgspec.Struct, tag=True):
 
 
 class DemoTalk(msgspec.Struct, tag=True):
-    """Everyone is subscribed: put up with these faults, and talk."""
+    """Talk, under these faults; all members are subscribed."""
 
     faults: str
     members: list[int]
@@ -42,7 +42,7 @@ class DemoTalk(msgspec.Struct, tag=True):
 
 
 class DemoLeave(msgspec.Struct, tag=True):
-    """Everyone has read everything."""
+    """Leave; all members have read everything."""
 
 
 class DemoReady(msgspec.Struct, tag=True):
@@ -57,7 +57,7 @@ class DemoFinished(msgspec.Struct, tag=True):
 
 
 class Left(msgspec.Struct, tag=True):
-    """What happened here."""
+    """The trace of a member that has left."""
 
     trace: list[Record]
 
@@ -75,7 +75,7 @@ class DemoMessage(msgspec.Struct):
 
 
 class DemoMember:
-    """Asks when it is its turn, and answers what others ask."""
+    """Asks when it is its turn, and answers the questions of others."""
 
     def __init__(self, node: cubecast.Node, talk: DemoTalk) -> None:
         self._node = node
@@ -87,7 +87,7 @@ class DemoMember:
         """Our number of an answer -> the id of its question in the trace."""
 
     async def converse(self, messages: cubecast.Subscription) -> None:
-        """Until everything that is to be said was read here."""
+        """Talk until all messages of the conversation were read here."""
         members, rounds = self._talk.members, self._talk.rounds
         answers = [0] * rounds
         await self._ask_if_our_turn(0)
@@ -120,21 +120,21 @@ class DemoMember:
         await self._node.publish(TOPIC, msgspec.json.encode(said))
 
     def with_replies(self, record: Record) -> Record:
-        """Our publications with what they answer."""
+        """Add to a publication of ours the message that it answers."""
         if record.kind == "publish" and record.seq in self.replies:
             return msgspec.structs.replace(record, reply_to=(self.replies[record.seq],))
         return record
 
 
 class Orders:
-    """What the one who started us says; when that ends, so do we."""
+    """Orders from the process that started us; we end when they end."""
 
     def __init__(self) -> None:
         self._reader = asyncio.StreamReader()
         self._queue: asyncio.Queue[Order] = asyncio.Queue()
 
     async def read_for(self, worker: asyncio.Task[None]) -> None:
-        """Read on while `worker` works, to notice the end at once."""
+        """Read on while `worker` works, to notice the end of orders at once."""
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), sys.stdin)
         while line := await self._reader.readline():
@@ -175,7 +175,7 @@ async def take_part(orders: Orders) -> None:
 
 async def main() -> None:
     """Take part until the end, the end of our orders, or the end of our time."""
-    cubecast.logs.install(logger="")  # nobody reads stderr unless we fail
+    cubecast.logs.install(logger="")  # stderr is read only if we fail
     orders = Orders()
     worker = asyncio.create_task(take_part(orders))
     reading = asyncio.create_task(orders.read_for(worker))
@@ -183,7 +183,7 @@ async def main() -> None:
         await asyncio.wait([worker])
     reading.cancel()
     if worker.cancelled():
-        sys.exit("demo worker: nobody gives orders any more")
+        sys.exit("demo worker: stdin was closed before the last order")
     worker.result()
 
 

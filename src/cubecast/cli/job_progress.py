@@ -1,4 +1,4 @@
-"""How far a job of several steps is: the step, the tasks of Spark's that are done, the time.
+"""The progress of a job of several steps: the step, the finished tasks of Spark, the time.
 
 On a terminal that is one line, which changes; elsewhere a line per step, and one now and then.
 """
@@ -25,7 +25,7 @@ Tasks = tuple[int, int]
 
 
 class Steps:
-    """Is told each step, and tells it; `watch` adds the tasks of a session."""
+    """Shows each step; `watch` adds the tasks of a session."""
 
     def __init__(
         self,
@@ -41,17 +41,17 @@ class Steps:
         self._count: Callable[[], Tasks | None] = lambda: None
 
     def __call__(self, step: str) -> None:
-        """The job begins another step."""
+        """Begin another step of the job."""
         self._step = step
         self._begun = self._said = self._now()
         self._say(step)
 
     def watch(self, session: SparkSession) -> None:
-        """Tell also the tasks of this session."""
+        """Show also the tasks of this session."""
         self._count = lambda: running_tasks(session)
 
     def refresh(self) -> None:
-        """Tell how far the step is, if it is time to."""
+        """Show the progress of the step, if it is time to."""
         now = self._now()
         if now - self._said < self._every_s:
             return
@@ -62,7 +62,7 @@ class Steps:
 
 
 def running_tasks(session: SparkSession) -> Tasks | None:
-    """The tasks of the stages that run; None if none does."""
+    """The tasks of the running stages; None if no stage runs."""
     tracker = session.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
     known = [one for one in stages if one is not None]
@@ -92,7 +92,7 @@ def _refreshed(steps: Steps) -> Iterator[Steps]:
     over = threading.Event()
 
     def look() -> None:
-        # A session that ends while it is asked raises; there is nothing more to tell then.
+        # A session that ends while it is asked raises; then there is nothing more to show.
         with suppress(Exception):
             while not over.wait(LOOK_EVERY_S):
                 steps.refresh()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cubecast.spark.results import Failure
 
 MOST_FAILURES = 20
-"""So many are told by name; all of them are in the directory."""
+"""The most failures that are printed; the directory has all of them."""
 
 lab = typer.Typer(
     name="lab",

@@ -1,4 +1,4 @@
-"""``cubecast lab list``, ``report`` and ``compare``: what needs neither Spark nor Java."""
+"""``cubecast lab list``, ``report`` and ``compare``: commands without Spark and Java."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OutArgument = Annotated[
 
 
 class Format(StrEnum):
-    """What a figure is written as."""
+    """The file format of a figure."""
 
     png = "png"
     svg = "svg"
@@ -46,7 +46,7 @@ class Width(StrEnum):
 
 @contextmanager
 def results_errors(command: str) -> Iterator[None]:
-    """What is wrong with results is said in one line; also that packages are missing."""
+    """Refuse a command in one line if results are wrong or packages are missing."""
     try:
         from cubecast.spark.errors import LabError
 
@@ -249,7 +249,7 @@ def _print_differences(rows: Sequence[dict[str, Any]], everything: bool) -> None
 
 
 def _varying(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Per experiment, the settings that tell its points apart."""
+    """Per experiment, the settings that differ between its points."""
     values: dict[str, dict[str, set[Any]]] = {}
     for row in rows:
         seen = values.setdefault(row["experiment"], {})

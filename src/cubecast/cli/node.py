@@ -44,7 +44,7 @@ from cubecast.net.node.shell import shell_of
 log = logging.getLogger("cubecast")
 
 on_hangup: list[Callable[[], None]] = []
-"""What a node does when it gets SIGHUP, beside going on: to read files again, say."""
+"""Further actions on SIGHUP, such as to read files again."""
 
 
 def node(
@@ -66,9 +66,9 @@ def node(
 ) -> None:
     """Run one node until Ctrl-C or SIGTERM, then leave gracefully.
 
-    Neither a closed terminal nor a full disk ends it, and a pipe that nobody
-    reads does not stop it: lines that cannot be written are dropped and
-    counted, and the count is told when there is room again.
+    Neither a closed terminal nor a full disk ends it, and an unread pipe does
+    not stop it: lines that cannot be written are dropped and counted, and the
+    count is told when there is room again.
 
     Examples:
 
@@ -83,7 +83,7 @@ def node(
           as that file says; see cubecast config
     """
     guard()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the node runs
     seed = "" if begin else join  # empty: none, though the configuration may name one
     flags = Flags(
         listen, advertise, seed, secret, preset, log_format, log_level, named(permissions),
@@ -114,7 +114,7 @@ async def _joined(seed: str | None, config: cubecast.NodeConfig) -> AsyncIterato
 
 
 async def _towards(seed: str, config: cubecast.NodeConfig) -> cubecast.NodeConfig:
-    """Listen where the machine of the seed can dial us, if nobody said where."""
+    """Listen where the machine of the seed can dial us, if no address was given."""
     way = None if config.advertise else await find_way(parse_seeds(seed))
     if way is None or not way.leads_elsewhere:
         return config
@@ -131,7 +131,7 @@ async def _node(
     async with _joined(seed, config) as member:
         handler.slot = lambda: member.slot
         events = member.events()
-        # Before the line: whoever has read it may stop us.
+        # Before the line: a process that reads it may stop us.
         stop = stop_signal(events.close, hangup=False)
         typer.echo(f"node {member.slot} on {member.address}")
         metrics = shell_of(member).metrics
@@ -158,7 +158,7 @@ LOGGED: dict[type[object], int] = {
 
 
 def _same_place() -> bool:
-    """Whether stdout and stderr are one terminal, file or pipe: then an event is told once."""
+    """Whether stdout and stderr are one terminal, file or pipe: then an event is printed once."""
     try:
         return os.path.samestat(os.fstat(1), os.fstat(2))
     except OSError:  # one of them is closed
@@ -166,7 +166,7 @@ def _same_place() -> bool:
 
 
 def _said(event: cubecast.Event) -> str:
-    """What happened, for people; empty if it is nothing that they are told."""
+    """An event as text for people; empty if it is not printed."""
     match event:
         case cubecast.MemberJoined():
             return f"node {event.slot} joined from {escaped(event.address)}"
@@ -187,7 +187,7 @@ def _said(event: cubecast.Event) -> str:
 
 
 def _hung_up() -> None:
-    """A terminal was closed, or somebody wants files to be read again: the node goes on."""
+    """Go on: a terminal was closed, or files are to be read again."""
     log.info("SIGHUP: the node goes on")
     for act in on_hangup:
         act()

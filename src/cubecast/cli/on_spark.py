@@ -1,4 +1,4 @@
-"""What commands on Spark share: where it runs, how far it is, and failures in one line."""
+"""Shared by commands on Spark: where it runs, its progress, and failures in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 
 def spark_settings(command: str, conf: Sequence[str] | None) -> dict[str, str]:
-    """What --conf says, or a refusal."""
+    """The settings of --conf, or a refusal."""
     found = {}
     for one in conf or ():
         key, equals, value = one.partition("=")
@@ -41,7 +41,7 @@ def spark_settings(command: str, conf: Sequence[str] | None) -> dict[str, str]:
 
 @contextmanager
 def spark_errors(command: str) -> Iterator[None]:
-    """What goes wrong is said in one line; also that packages are missing."""
+    """Refuse a command in one line if it fails or packages are missing."""
     try:
         from cubecast.spark.errors import LabError, lab_errors
         from cubecast.spark.session import require_pyspark
@@ -57,7 +57,7 @@ def spark_errors(command: str) -> Iterator[None]:
 
 
 def steps() -> AbstractContextManager[Steps]:
-    """Something to tell each step of a job to."""
+    """A display for the steps of a job."""
     from cubecast.cli.job_progress import steps_on  # it needs Spark's packages
 
     return steps_on(progress_console)

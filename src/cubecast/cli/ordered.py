@@ -65,7 +65,7 @@ FirstOption = Annotated[
 
 
 class ServiceLink(NamedTuple):
-    """How the service is reached."""
+    """The address of the service, and how to reach it."""
 
     address: str
     listen: str
@@ -73,7 +73,7 @@ class ServiceLink(NamedTuple):
 
 
 class Self(NamedTuple):
-    """Which member this is, and who else manages topics."""
+    """The name of this member, and the managers."""
 
     name: str | None
     managers: str
@@ -155,7 +155,7 @@ async def _manage(link: ServiceLink, who: Self) -> None:
 
 
 async def _end_of(member: cubecast.Ordered) -> None:
-    """Return when a member that subscribes to nothing ends; raise why."""
+    """Return when a member that subscribes to nothing ends; raise the reason."""
     async for _ in member:
         pass
 
@@ -209,7 +209,7 @@ async def _sub(
     loop = asyncio.get_running_loop()
     await member.subscribe(*topics)
     undo = stop_signal(lambda: loop.create_task(member.close()))
-    if not quiet:  # after the above: whoever has read it may publish, and may stop us
+    if not quiet:  # last: its reader may publish, and may stop us
         typer.echo(f"subscribed to {', '.join(topics)} as {member.name}", err=True)
     seen = 0
     async for message in member:
@@ -284,7 +284,7 @@ def pub(
 
 
 def _addressed(topic: str | None, line: bytes) -> tuple[str, bytes]:
-    """The topic of a line, and what is published there."""
+    """The topic and the payload of a line."""
     if topic is not None:
         return topic, line
     word, _, rest = line.partition(b" ")

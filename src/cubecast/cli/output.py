@@ -1,4 +1,4 @@
-"""What all commands share: one-line refusals, one JSON shape, one way to summarise runs."""
+"""Shared by all commands: one-line refusals, one JSON shape, one way to summarise runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ progress_console = Console(stderr=True)
 
 
 def refuse(command: str, reason: object, log_format: str | None = None) -> NoReturn:
-    """Say in one line what is wrong with what the user asked for, and exit with 2.
+    """Print in one line what is wrong with the user's input, and exit with 2.
 
     It is the last line: the log, which has a thread of its own, is written out before.
     """
@@ -36,7 +36,7 @@ def _end_log() -> None:
 def complain(
     command: str, reason: object, log_format: str | None = None, level: int = logging.ERROR
 ) -> None:
-    """Say something in one line on stderr; as a line of the log if that is JSON."""
+    """Print one line on stderr; as a line of the log if that is JSON."""
     line = f"cubecast {command}: {' '.join(str(reason).split())}"
     if log_format == "json":
         record = logging.LogRecord("cubecast", level, __file__, 0, "%s", (line,), None)
@@ -75,11 +75,11 @@ UNITS = {
     "violations": "violations",
     "nodes": "nodes",
 }
-"""By how the name of a metric begins; the first that fits.  u.t.: units of simulated time."""
+"""Units by the beginning of a metric's name; the first match counts.  u.t.: simulated time."""
 
 
 def unit_of(metric: str) -> str:
-    """The unit of a simulator's metric; what counts happenings has none."""
+    """The unit of a simulator's metric; plain counts have none."""
     return next((unit for start, unit in UNITS.items() if metric.startswith(start)), "")
 
 

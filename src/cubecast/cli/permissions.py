@@ -1,4 +1,4 @@
-"""``cubecast permissions`` and ``cubecast token``: who may do what, asked and granted."""
+"""``cubecast permissions`` and ``cubecast token``: check permissions, and make tokens."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def check(
         str | None, typer.Option(metavar="TOPIC", help="May it subscribe to this topic or pattern?")
     ] = None,
 ) -> None:
-    """Check a file of permissions, and say what somebody may do and by which rule.
+    """Check a file of permissions, and say what an identity may do and by which rule.
 
-    Exits with 0 if the file is in order and what was asked is allowed, with 1 if
+    Exits with 0 if the file is in order and the request is allowed, with 1 if
     it is refused, and with 2 if the file or the question is wrong.
 
     Examples:
@@ -89,7 +89,7 @@ def _identity(text: str, needed: bool) -> Identity | None:
 def _asked(
     found: Permissions, who: Identity | None, publish: str | None, subscribe: str | None
 ) -> list[tuple[str, PermissionVerdict]]:
-    """Each wish and what becomes of it; ValueError if one cannot be meant."""
+    """Each request and its verdict; ValueError if a topic or pattern is not valid."""
     asked = []
     if who is not None and publish is not None:
         check_topic(publish)
@@ -101,7 +101,7 @@ def _asked(
 
 
 def _listed(found: Permissions, who: Identity) -> list[str]:
-    """Everything that somebody may do."""
+    """Everything that an identity may do."""
     grants = found.grants(who)
     lists: list[tuple[str, tuple[Clause, ...]]] = [
         ("may publish to", grants.publish),

@@ -1,9 +1,9 @@
 """Writes the product of a command to stdout by a thread of its own.
 
-A pipe that nobody reads, or a terminal that is held, blocks that thread and not the event loop: the
-client goes on telling its node that it is there, and Ctrl-C goes on ending it.  At most
-`MOST_WAITING` bytes wait here and one message more; then `put` waits, and the policy of the
-subscription decides at the node what becomes of the rest.
+An unread pipe, or a held terminal, blocks that thread and not the event loop: the client still
+answers its node, and Ctrl-C still ends it.  At most `MOST_WAITING` bytes wait here and one message
+more; then `put` waits, and the policy of the subscription decides at the node what happens to the
+rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import cubecast
 
 MOST_WAITING = 256 * 1024
 STUCK_S = 1.0
-"""A command that is to end goes on writing until nothing moves for so long."""
+"""A command that is to end goes on writing until nothing is written for this long."""
 
 
 class Printer:
@@ -38,7 +38,7 @@ class Printer:
         threading.Thread(target=self._work, name="cubecast stdout", daemon=True).start()
 
     async def put(self, data: bytes) -> None:
-        """Have it written; returns when there is room for more."""
+        """Queue bytes for writing; return when there is room for more."""
         with self._changed:
             self._waiting += data
             self._changed.notify()
@@ -47,12 +47,12 @@ class Printer:
             await self._moved.wait()
 
     def stop(self) -> None:
-        """The command is to end: `put` waits no longer, and `close` only for what moves."""
+        """Stop: `put` waits no longer, and `close` only while bytes are written."""
         self._stopped = True
         self._moved.set()
 
     async def close(self) -> None:
-        """Write what is left; raise what went wrong with any of it."""
+        """Write the remaining bytes; raise the first error of any write."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -66,7 +66,7 @@ class Printer:
                     return
         if self._error is None:
             return
-        if self._error.errno == errno.EPIPE:  # who read our output has gone, which is its right
+        if self._error.errno == errno.EPIPE:  # the reader of our output has gone: no error
             raise self._error
         reason = self._error.strerror or str(self._error)
         raise cubecast.CubecastError(f"cannot write to stdout: {reason}")
@@ -101,7 +101,7 @@ class Printer:
         while rest:
             try:
                 count = os.write(self._descriptor, rest)
-            except BlockingIOError:  # somebody has made it so, for all who share it
+            except BlockingIOError:  # another process made it non-blocking
                 with self._changed:
                     self._changed.wait(0.01)
                 continue
@@ -113,5 +113,5 @@ class Printer:
     def _tell(self, what: Callable[[], object]) -> None:
         try:
             self._loop.call_soon_threadsafe(what)
-        except RuntimeError:  # the loop has ended: nobody waits
+        except RuntimeError:  # the loop has ended: no `put` waits
             return

@@ -1,6 +1,6 @@
 """``cubecast pub``: publish to a topic through a node, from an argument, a file or stdin.
 
-It attaches to a node as a light client and is gone without a trace.
+It attaches to a node as a light client, and leaves no state behind.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ async def lines_of(message: str | None, descriptor: int) -> AsyncIterator[bytes]
             parts, size = [], 0
         parts.append(rest)
         size += len(rest)
-        if size > MAX_PAYLOAD:  # said now: the rest of it is not read
+        if size > MAX_PAYLOAD:  # now: the rest of the line is not read
             raise LineTooLong(
                 f"line {number + 1} has more than {MAX_PAYLOAD} bytes, the most of one message: "
                 f"split it (lines before it are published: {number})"
@@ -115,7 +115,7 @@ async def lines_of(message: str | None, descriptor: int) -> AsyncIterator[bytes]
 
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """What comes by a file, as it comes; a thread of its own, for Ctrl-C must not wait for it."""
+    """The input as it comes; read by a thread of its own, so that Ctrl-C need not wait."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=1)
 
@@ -127,7 +127,7 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
                 chunk = error
             try:
                 asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-            except (RuntimeError, CancelledError):  # the loop ends: nobody wants it any more
+            except (RuntimeError, CancelledError):  # the loop ends: the input is not needed
                 return
             if not chunk or isinstance(chunk, OSError):
                 return

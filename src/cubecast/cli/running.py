@@ -1,4 +1,4 @@
-"""How a command that talks to a cluster is run: its errors in one line, signals that stop it."""
+"""Runs a command that talks to a cluster: errors in one line, signals that stop it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ T = TypeVar("T")
 def stop_signals(hangup: bool = True) -> list[signal.Signals]:
     """Ctrl-C, a request to end, and with `hangup` a terminal that is closed.
 
-    `nohup` has us outlive the terminal: what is ignored then stays so.  Without it Ctrl-C counts
-    even where a shell ignores it for us, as for what a script starts with `&`: nodes are not to be
-    left behind when their script is interrupted.
+    With `nohup` the command outlives the terminal: an ignored signal stays ignored.  Without it
+    Ctrl-C counts even where a shell ignores it for us, as for commands that a script starts with
+    `&`: no nodes are left behind when their script is interrupted.
     """
     numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]
     if _outlives_terminal:
@@ -50,7 +50,7 @@ def stop_signal(stop: Any, hangup: bool = True) -> Any:
 
 
 def run(command: str, work: Coroutine[Any, Any, None], log_format: str | None = None) -> None:
-    """Run a command's work; what goes wrong with it takes one line, of the log's format."""
+    """Run a command's work; an error takes one line, in the log's format."""
     try:
         run_loop(interrupts.interruptible(work))
     except cubecast.AttachError as error:
@@ -59,7 +59,7 @@ def run(command: str, work: Coroutine[Any, Any, None], log_format: str | None = 
     except (cubecast.CubecastError, ValueError) as error:
         refuse(command, error, log_format)
     except OSError as error:
-        if error.errno == errno.EPIPE:  # who read our output has gone, which is its right
+        if error.errno == errno.EPIPE:  # the reader of our output has gone: no error
             raise
         refuse(command, error.strerror or error, log_format)
 
@@ -71,7 +71,7 @@ def _nobody_listens(error: cubecast.AttachError) -> bool:
 
 
 def ask(command: str, work: Coroutine[Any, Any, T]) -> T:
-    """What the cluster answers; whatever goes wrong takes one line."""
+    """Return the cluster's answer; any error takes one line."""
     answers: list[T] = []
 
     async def keep() -> None:

@@ -1,4 +1,4 @@
-"""``cubecast sim``: run a scenario in the simulator and judge what came of it."""
+"""``cubecast sim``: run a scenario in the simulator and judge it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def sim(
     wait: Annotated[
         int | None, typer.Option(help="discussion: messages to see before answering.")
     ] = None,
-    changes: Annotated[int | None, typer.Option(help="churn, exchange: members replaced.")] = None,
+    changes: Annotated[int | None, typer.Option(help="churn, exchange: nodes replaced.")] = None,
     topics: Annotated[int | None, typer.Option(help="topics: how many there are.")] = None,
     skew: Annotated[
         float | None, typer.Option(help="topics: exponent of Zipf's law; 0 for equal topics.")
@@ -170,11 +170,11 @@ def sim(
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
 ) -> None:
-    """Run a scenario in the simulator and judge what came of it.
+    """Run a scenario in the simulator and judge it.
 
     The same seed gives the same run, whatever the protocol, so protocols can
     be compared on equal terms. Time is in units (u.t.); a hop of the papers'
-    network takes 100. What is not said, the scenario chooses.
+    network takes 100. The scenario chooses parameters that are not given.
 
     Examples:
 
@@ -244,7 +244,7 @@ def _jobs(
     seeds: int | None,
     first_seed: int,
 ) -> tuple[list[str] | None, list[SimulationJob]]:
-    """The runs asked for, and what a scenario file expects of the protocol."""
+    """The runs asked for, and the violations that a scenario file expects."""
     protocol_named(protocol)
     expect = None
     if name == "replay":
@@ -275,7 +275,7 @@ def _jobs(
 
 
 def _refuse_ignored(name: str, scenario: Scenario, changes: dict[str, Any]) -> None:
-    """An option that would change nothing is a mistake."""
+    """Refuse an option that would change nothing."""
     ignored = scenario.ignores()
     for option in changes:
         if option in ignored:
@@ -288,7 +288,7 @@ def _option(param: str) -> str:
 
 
 def _command(name: str, protocol: str, changes: dict[str, Any], file: Path | None) -> str:
-    """What to type for the same runs, but for the seeds."""
+    """The command that repeats the runs, without the seeds."""
     words = ["cubecast sim", name, "--protocol", protocol]
     for param, value in changes.items():
         words += [_option(param)] if value is True else [_option(param), str(value)]
@@ -296,7 +296,7 @@ def _command(name: str, protocol: str, changes: dict[str, Any], file: Path | Non
 
 
 def _check_trace(path: Path, jobs: list[SimulationJob]) -> None:
-    """Find out before a long run whether its trace can be kept."""
+    """Check before a long run whether its trace can be written."""
     if len({job.scenario.name for job in jobs}) > 1:
         raise ReplayError(f"--trace holds one run, but the file has {len(jobs)} to replay")
     if len(jobs) > 1:
@@ -319,7 +319,7 @@ def _run_all(
     trace_messages: bool,
     quiet: bool,
 ) -> Iterator[Outcome]:
-    """Run every job, with a progress bar where a person is watching."""
+    """Run every job, with a progress bar on a terminal."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -359,7 +359,7 @@ def _show(
     metrics: dict[str, dict[str, float]],
     expect: list[str] | None,
 ) -> None:
-    """The verdict first, then what it rests on."""
+    """Print the verdict, then the metrics."""
     about = jobs[0].scenario.about
     console.print(
         f"[bold]{escape(name)}[/bold] with [bold]{protocol}[/bold]: {escape(about)}",

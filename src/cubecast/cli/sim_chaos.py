@@ -94,9 +94,9 @@ def sim_chaos(
     A seed draws a schedule: crashes, restarts, pauses, partitions, one-way
     and slow links, bursts, joins and leaves, over links that lose, duplicate
     and reorder; nodes that leave gracefully and slots that change hands,
-    patterns, topics that come and go, readers that take gaps. Order is
-    checked all the time. When the faults end, everyone who is up must agree
-    and be done within a stated bound. Exits with 1 if anything was broken.
+    patterns, topics that come and go, lossy subscribers. Order is checked
+    all the time. When the faults end, all nodes that are up must agree and
+    be done within a stated bound. Exits with 1 if anything was broken.
 
     Examples:
 

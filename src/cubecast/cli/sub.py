@@ -1,4 +1,4 @@
-"""``cubecast sub``: reads a topic through a node and prints it, whatever becomes of stdout."""
+"""``cubecast sub``: reads a topic through a node and prints it, even if stdout blocks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TELL_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """How a topic is read and shown."""
+    """The options of reading and printing a topic."""
 
     as_json: bool
     named: bool
@@ -100,8 +100,8 @@ def sub(
     any number of them. Quote it: a shell takes a # alone for a comment.
     With a pattern each line names the topic.
 
-    Who reads too slowly (a stopped process, a full pipe, a held terminal)
-    holds up nobody: the oldest messages are dropped, and stderr says how many.
+    A slow reader (a stopped process, a full pipe, a held terminal) holds up no
+    publisher: the oldest messages are dropped, and stderr says how many.
     With --policy block none is dropped and publishers wait; drop-newest keeps
     the oldest; disconnect ends the command.
 
@@ -166,7 +166,7 @@ async def read_topic(topic: str, at: str, access: Credentials, how: TopicReading
 
         printer = Printer(_stdout(), failed=end)
         undo = stop_signal(stop)
-        if not how.quiet:  # after the above: whoever has read it may publish, and may stop us
+        if not how.quiet:  # last: its reader may publish, and may stop us
             typer.echo(f"subscribed to {topic} through node {client.slot}", err=True)
         try:
             await _print(messages, printer, how)
@@ -191,7 +191,7 @@ async def _print(messages: RemoteSubscription, printer: Printer, how: TopicReadi
 
 
 class LossNotice:
-    """Says on stderr how many messages the policy has dropped, or were missed without a node."""
+    """Prints on stderr how many messages the policy dropped, or were missed without a node."""
 
     def __init__(self, messages: RemoteSubscription) -> None:
         self._messages = messages
@@ -200,7 +200,7 @@ class LossNotice:
         self._told_at = -math.inf
 
     def tell(self, every_s: float) -> None:
-        """Say it if there is news, and if the last time is so long ago."""
+        """Print the count if it has grown, and if the last line is old enough."""
         dropped, missed, now = self._messages.dropped, self._messages.missed, self._loop.time()
         if (dropped, missed) == self._told or now < self._told_at + every_s:
             return
@@ -220,7 +220,7 @@ class LossNotice:
 
 
 def _stdout() -> int:
-    """Where the messages go."""
+    """The descriptor of stdout."""
     try:
         return sys.stdout.fileno()
     except (OSError, ValueError):
@@ -228,7 +228,7 @@ def _stdout() -> int:
 
 
 def _shown(message: cubecast.Message, how: TopicReading, terminal: bool) -> bytes:
-    """A message as bytes: its payload as it is, unless that could command a terminal."""
+    """A message as bytes: its payload as it is, unless it could control a terminal."""
     if how.as_json:
         return json.dumps(_fields(message)).encode() + b"\n"
     prefix = f"{escaped(message.topic)}: ".encode() if how.named else b""

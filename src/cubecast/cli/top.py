@@ -38,7 +38,7 @@ ANSWER_S = 3.0
 MOST_NODES = 64
 """Nodes that are asked; of a larger cluster those with the lowest slots."""
 ONCE_S = 1.0
-"""What rates are taken over with --once."""
+"""The time over which --once takes rates."""
 
 
 class SilentNode(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class SilentNode(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What all nodes answered at one time, by slot; those that did not come after them."""
+    """The answers of one round, by slot; nodes without an answer come after them."""
 
     nodes: list[cubecast.Stats]
     silent: list[SilentNode]
@@ -109,7 +109,7 @@ def top(
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """What to show, and how."""
+    """The options of the display."""
 
     node: int | None
     every_s: float
@@ -129,14 +129,14 @@ class ClusterWatch:
         field(default_factory=dict)
     )
     known: dict[str, int] = field(default_factory=dict)
-    """Addresses of nodes that others named, and their slots."""
+    """Address -> slot, of nodes that answers named."""
 
     async def begin(self, at: str) -> None:
         """Attach to the first node; `AttachError` if there is none."""
         await self._attach(at)
 
     async def look(self) -> Round:
-        """Ask everyone: first those that we are attached to, then those that they name."""
+        """Ask all nodes: first those that we are attached to, then those that they name."""
         answers = await self._ask(list(self.clients))
         fresh = [one for one in answers if isinstance(one, cubecast.Stats)]
         if fresh:
@@ -167,7 +167,7 @@ class ClusterWatch:
         return [*asked, *failed]
 
     def _own(self) -> set[str]:
-        """Addresses as nodes know them of those whom we reach under another one."""
+        """Cluster addresses of the nodes that we are attached to, perhaps under another address."""
         slots = {client.slot for _, client in self.clients.values()}
         return {address for address, slot in self.known.items() if slot in slots}
 
@@ -192,7 +192,7 @@ class ClusterWatch:
         self.clients[address] = attaching, client
 
     async def _attach_quietly(self, address: str) -> str:
-        """Attach to a node that others named; why that fails, or nothing."""
+        """Attach to a node that others named; return the reason of a failure, or ""."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._attach(address)
@@ -208,12 +208,12 @@ class ClusterWatch:
             await attaching.__aexit__(None, None, None)
 
     async def close(self) -> None:
-        """Detach from everyone."""
+        """Detach from all nodes."""
         await asyncio.gather(*map(self._detach, list(self.clients)))
 
 
 def _places(fresh: list[cubecast.Stats]) -> list[tuple[str, int]]:
-    """Where nodes are, as they themselves and others say."""
+    """(address, slot) of nodes, as they and others report."""
     named = {link.address: link.slot for one in fresh for link in one.links}
     return list({**named, **{one.address: one.node for one in fresh}}.items())
 
@@ -245,7 +245,7 @@ async def _top(at: str, access: Credentials, how: Looking) -> None:
 
 
 async def _next(watch: ClusterWatch, at: str) -> Round:
-    """The next round; if nobody is attached any more, begin again at the first address."""
+    """The next round; if we are attached to no node, begin again at the first address."""
     if not watch.clients:
         for address in [at, *watch.known]:
             if not await watch._attach_quietly(address):

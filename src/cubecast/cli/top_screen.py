@@ -1,7 +1,7 @@
-"""The screen of ``cubecast top``: nodes, the topics with the most to wait for, slow readers.
+"""The screen of ``cubecast top``: nodes, the topics that wait most, slow readers.
 
 It has at most as many lines as the terminal: of each table the first rows are shown, and a line
-says how many there are besides.
+says how many more there are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def screen(
 ) -> RenderableType:
     """All tables, in `width` columns and, unless it is None, `height` lines.
 
-    Topics for replies to requests are among them with `replies` alone.
+    Topics for replies to requests are shown only with `replies`.
     """
     rows = len(found.nodes) + len(found.silent)
     left = ROWS * 2 if height is None else max(4, height - AROUND - rows)
@@ -103,7 +103,7 @@ def _nodes(found: Round, wide: bool) -> Table:
 
 
 def _state(one: cubecast.Stats) -> Text:
-    """What is wrong with a node, the worst first."""
+    """The problem of a node, the worst first."""
     if not one.inside:
         return Text("in no cluster", style="red")
     if one.suspects:
@@ -207,7 +207,7 @@ def _table(first: str, right: Sequence[str]) -> Table:
 
 
 def _first(rows: Sequence[T], most: int) -> Sequence[T]:
-    """The first rows; all of them if a line that counts the others would take as much room."""
+    """The first rows; all of them if a line that counts the rest would take as much room."""
     return rows if len(rows) <= most else rows[: most - 1]
 
 
@@ -217,7 +217,7 @@ def _rest(table: Table, count: int, noun: str) -> None:
 
 
 def alarm(text: str, wrong: bool) -> Text:
-    """A number, which is coloured if somebody should look at it."""
+    """A number, which is coloured if it is a problem."""
     return Text(text, style="yellow" if wrong else "")
 
 

@@ -1,6 +1,6 @@
 """``cubecast tree``: draw the tree that a publication would take.
 
-Everything the user typed is checked here and refused in one line; what is left is a call to
+All arguments are checked here and refused in one line; the rest is a call to
 ``cubecast.topology`` and a drawing.
 """
 
@@ -36,7 +36,7 @@ _ITEM = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
 
 
 class _Guides(NamedTuple):
-    """What is drawn to the left of a node: for itself, and for what hangs below it."""
+    """The lines drawn to the left of a node: for itself, and for the nodes below it."""
 
     branch: str
     below_branch: str
@@ -119,7 +119,7 @@ def tree(
       cubecast tree --members all --nodes 1000 --json
           for a script: root, members, dimension, height, edges
       cubecast tree chat/room1 --root 2
-          the live cluster's: who gets what node 2 publishes there, and from whom
+          the live cluster's: the tree of a message that node 2 publishes there
     """
     try:
         if topic is None:
@@ -141,7 +141,7 @@ def tree(
 
 
 def _spanning(root: str, members: str, nodes: str | None, forwarders: bool) -> topology.Tree:
-    """The tree asked for; ValueError, in words for the user, if there is none."""
+    """The tree asked for; ValueError, with a text for the user, if there is none."""
     count = None if nodes is None else _node_count(nodes)
     top = _node_id("--root", root)
     mask = _member_mask(members, count)
@@ -204,7 +204,7 @@ def _node_id(option: str, text: str) -> int:
 
 
 def _whole_number(option: str, text: str) -> int:
-    """A number in plain digits; one with far too many of them is only said to be large."""
+    """A number in plain digits; one with far too many digits is only called large."""
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"{option}: {_shown(text)} is not a whole number from 0 up")
@@ -213,7 +213,7 @@ def _whole_number(option: str, text: str) -> int:
 
 
 def _shown(text: str) -> str:
-    """What the user typed, on one line and not too much of it."""
+    """The user's text, on one line and shortened."""
     return repr(text.strip() if len(text) <= 40 else text.strip()[:37] + "...")
 
 
@@ -273,10 +273,10 @@ def _summary(spanning: topology.Tree) -> str:
 
 
 def _live_tree(topic: str, root: int | None, at: str, access: Credentials) -> topology.Tree:
-    """The tree of a topic's subscribers now; ValueError if nobody subscribes."""
+    """The tree of a topic's present subscribers; ValueError if it has none."""
     spanning = ask("tree", _ask_tree(topic, root, at, access))
     if not spanning.members:
-        raise ValueError(f"nobody is subscribed to {topic!r}")
+        raise ValueError(f"no node is subscribed to {topic!r}")
     return spanning
 
 

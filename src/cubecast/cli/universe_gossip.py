@@ -1,4 +1,4 @@
-"""``cubecast universe gossip``: events over the overlays of a universe, and who gets them."""
+"""``cubecast universe gossip``: spreads events over the overlays of a universe."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _tell(found: list[GossipTotals]) -> None:
 
 
 def _heading(found: list[GossipTotals]) -> str:
-    """How many events every variant was given, where they are from, and which are not counted."""
+    """How many events every variant got, their origin, and those that are not counted."""
     first = found[0]
     heading = f"{first.counts['events'] + first.counts['without_topic']:,} events"
     if first.made:

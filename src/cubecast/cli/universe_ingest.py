@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COMMAND = "universe ingest"
 MOST_BAD_PERCENT = 1.0
 MOST_REASONS = 10
-"""So many are told; all of them are in the manifest."""
+"""The most reasons that are printed; the manifest has all of them."""
 
 
 def ingest(
@@ -165,7 +165,7 @@ def _separator(text: str | None) -> str | None:
 
 
 def _guessed(path: Path, importer: str | None) -> str | None:
-    """The format that a name says; None where the importer knows, or the name says nothing."""
+    """The format by a file's name; None if the importer knows, or the name does not tell."""
     from cubecast.spark.universe.sources import format_of
 
     return None if importer else format_of(path)
@@ -181,7 +181,7 @@ def _mapping(
     subscribe: bool | None,
     **options: Any,
 ) -> tuple[Mapping | None, bool]:
-    """The mapping that the options mean (None: the importer has its own way), and `subscribe`."""
+    """The mapping by the options (None: the importer has its own), and `subscribe`."""
     from cubecast.spark.universe.errors import UniverseTraceError
     from cubecast.spark.universe.importers import find_importer
     from cubecast.spark.universe.mapping import (

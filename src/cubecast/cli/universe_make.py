@@ -101,7 +101,7 @@ def generate(
 
 
 def _shape(name: str, given: dict[str, Any]) -> Shape:
-    """What the argument and the options mean."""
+    """The shape by the argument and the options."""
     from dataclasses import replace
 
     from cubecast.overlay.universes.presets import BipartiteParameters, preset
@@ -289,7 +289,7 @@ def describe(
 
 
 def _plotter(command: str) -> Any:
-    """The function that draws; a missing package is told before the work."""
+    """The function that draws; a missing package is reported before the work."""
     try:
         import matplotlib
 
@@ -342,7 +342,7 @@ def _row(distribution: Distribution) -> list[str]:
 
 @contextmanager
 def _one_line(command: str) -> Iterator[None]:
-    """What goes wrong is said in one line, also a size that cannot be."""
+    """Refuse a command in one line if it fails, also for a size that cannot be."""
     with spark_errors(command):
         try:
             yield

@@ -1,4 +1,4 @@
-"""``cubecast universe overlay``: StaN on a universe, and what it saves."""
+"""``cubecast universe overlay``: StaN on a universe, and the links that it saves."""
 
 from __future__ import annotations
 

@@ -43,13 +43,13 @@ from cubecast.processes.signals import StopSignals
 
 POLL_S = 0.1
 BEYOND_LEAVE_S = 30.0
-"""What processes may take to end beside leaving the cluster; many of them share few processors."""
+"""How long processes may take to end besides leaving; many of them share few processors."""
 
 
 class UpNode(CommandChild):
-    """One node in a process of its own; `greeting` is the line that says where it listens.
+    """One node in a process of its own; `greeting` is the line with its address.
 
-    With `named`, what it complains of is passed on with its number; JSON names the node itself.
+    With `named`, its warnings are passed on with its number; JSON names the node itself.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class UpNode(CommandChild):
         self.hang_up()
 
     def _greet(self, line: bytes) -> None:
-        """Its first line is the greeting; who comes and goes, `up` need not repeat for each."""
+        """Keep its first line, the greeting; joins and leaves are not repeated for each node."""
         self.greeting = self.greeting or line.decode(errors="replace").strip()
 
     def _complain(self, line: str) -> None:
@@ -78,12 +78,12 @@ class UpNode(CommandChild):
             typer.echo(f"{self._prefix}{self.complaints.popleft()}", err=True)
 
     def started(self) -> None:
-        """It is up: what it complained of until now was no reason to end."""
+        """Note that it is up: its warnings until now did not end it."""
         self._started = True
         self._pass_on()
 
     def last_words(self) -> str:
-        """Why a process that is no more did not start."""
+        """Why a process that has ended did not start."""
         line = self.last_line()
         with suppress(ValueError, LookupError, TypeError):  # else it is no line of JSON
             line = str(json.loads(line)["message"])
@@ -110,7 +110,7 @@ def up(
     The first one listens where it is told, the others on free ports beside it.
     A second Ctrl-C does not wait until they have left. Ctrl-C stops them also in a script that
     started them with &; with nohup they outlive both the script and the terminal.
-    A closed terminal stops them, too: what is to outlive it is cubecast node.
+    A closed terminal stops them, too; to outlive it, use cubecast node.
 
     Examples:
 
@@ -196,9 +196,9 @@ def _start(
 
 
 def _stop(children: Sequence[UpNode], limit_s: float, hurry: Callable[[], bool]) -> list[int]:
-    """End all children; the numbers of those that took longer than `limit_s` and were killed.
+    """End all children; return the numbers of those that took longer than `limit_s` (killed).
 
-    `hurry` says that waiting has been enough.
+    `hurry` says when to stop waiting.
     """
     for child in reversed(children):
         child.signal(signal.SIGTERM)

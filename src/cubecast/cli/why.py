@@ -64,7 +64,7 @@ def why(
 
 
 Answer: TypeAlias = tuple[int, dict[str, object], dict[str, list[int]] | None]
-"""Of a topic: which node knows what; and the cluster's topics if that node knows nothing."""
+"""The node, its facts on a topic, and the cluster's topics if the node has none."""
 
 
 async def _why(topic: str, at: str, access: Credentials, slot: int | None) -> Answer:
@@ -82,7 +82,7 @@ async def _knowledge(client: cubecast.Client, topic: str) -> Answer:
     facts = await client.explain(topic)
     listed = None
     if not facts["informed"]:
-        with suppress(cubecast.CubecastError):  # too many to list, say: what is known is known
+        with suppress(cubecast.CubecastError):  # too many to list, say: go on without
             listed = await client.topics()
     return client.slot, {**facts}, listed
 
@@ -145,7 +145,7 @@ def explained(
     """The facts of one node and topic, a line each; the last line is the verdict.
 
     `listed` are the topics of the cluster, with their subscribers, if they were asked for because
-    the node does not know who is subscribed.
+    the node does not know the subscribers.
     """
     facts = msgspec.convert(answer, _Facts, strict=False)  # slots are texts in JSON
     if listed is not None and topic not in listed and not facts.next and facts.standing == "out":
@@ -153,7 +153,7 @@ def explained(
         return
     standing = _STANDING.get(facts.standing, facts.standing)
     members = facts.members if listed is None else listed.get(topic, ())
-    others = ", ".join(str(slot) for slot in members if slot != node) or "nobody"
+    others = ", ".join(str(slot) for slot in members if slot != node) or "none"
     known = f"others subscribed: {others}"
     if listed is None and not facts.informed:
         known = "it does not know who else is"
@@ -166,7 +166,7 @@ def explained(
 
 
 def _unanswered(facts: _Facts) -> Iterator[str]:
-    """Whom an operation waits for, and who was said not to answer."""
+    """The nodes that an operation waits for, and those reported not to answer."""
     what = _OPERATION.get(facts.operation, "an operation")
     for slot, waited in sorted(facts.unanswered.items()):
         yield f"{what} waits for node {slot}, or a node below it, for {waited / 1e6:.3f} s"
@@ -175,7 +175,7 @@ def _unanswered(facts: _Facts) -> Iterator[str]:
 
 
 def _sent(node: int, facts: _Facts) -> Iterator[str]:
-    """What was published here, and who is slow with it."""
+    """Messages published here, and the subscribers that are slow with them."""
     if facts.next:
         published = counted(facts.next, "message")
         yield f"published here: {published}, {facts.in_flight} bytes not taken in by all"
@@ -193,7 +193,7 @@ def _sent(node: int, facts: _Facts) -> Iterator[str]:
 
 
 def _received(facts: _Facts) -> Iterator[str]:
-    """What has come here and cannot be delivered yet."""
+    """Messages that have come here and cannot be delivered yet."""
     for wait in facts.waiting:
         yield (
             f"waits: message {wait.seq} of node {_node(wait.stream)} for message {wait.for_seq} of "
@@ -207,7 +207,7 @@ def _received(facts: _Facts) -> Iterator[str]:
 
 
 def _unread(facts: _Facts) -> Iterator[str]:
-    """What readers at this node have not read, and whether publishers wait for it."""
+    """Messages that readers at this node have not read, and whether publishers wait."""
     for one in facts.readers:
         who = "a light client" if one.client else "the application"
         unread = f"{counted(one.unread_messages, 'message')} unread, limit {size(one.limit_bytes)}"
@@ -216,7 +216,7 @@ def _unread(facts: _Facts) -> Iterator[str]:
 
 
 def _verdict(facts: _Facts) -> str:
-    """What waits, in one sentence; who is treated apart comes with it."""
+    """What waits, in one sentence, with the nodes that are left out or slow."""
     waits = [
         text
         for text, so in (

@@ -1,4 +1,4 @@
-"""What the kernel refuses."""
+"""The errors of the kernel."""
 
 from __future__ import annotations
 

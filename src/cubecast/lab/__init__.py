@@ -1,6 +1,6 @@
 """The papers' evaluation as a library: experiments, cells, measurements and verdicts.
 
-Everything here works without Spark, but `run`: it runs experiments on Spark, as ``cubecast lab
+Everything here works without Spark, except `run`: it runs experiments on Spark, as ``cubecast lab
 run`` does, and gives their table, figures and verdicts (`cubecast.lab.running`).
 """
 
@@ -16,7 +16,7 @@ __all__ = ["Interrupted", "Ran", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what runs experiments when it is asked for: importing the lab stays cheap."""
+    """Load the module that runs experiments on demand: importing the lab stays cheap."""
     if name in __all__:
         from cubecast.lab import running
 

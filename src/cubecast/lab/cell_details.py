@@ -1,7 +1,7 @@
-"""What a cell keeps beside its numbers, if asked to: every message, or the whole trace.
+"""Details that a cell can keep beside its numbers: every message, or the whole trace.
 
 Both come from the trace of a run, which both engines write alike, sends and receives included.  So
-whatever an experiment measures of static membership can be looked into, message by message.
+every measurement on static membership can be examined message by message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Message:
 
 
 def message_rows(records: Iterable[Record]) -> pa.RecordBatch:
-    """One row per publication: who, when, and how long the others waited for it.
+    """One row per publication: publisher, time, and how long the others waited for it.
 
     *Latency* is from publishing to delivery, *delay* from a node's first reception to its delivery;
     the publisher itself is left out.

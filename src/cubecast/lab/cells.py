@@ -1,7 +1,7 @@
-"""The cells of an experiment: one point of the grid and one seed each, and what they measure.
+"""The cells of an experiment: one point of the grid and one seed each, and their measurements.
 
 1. `measure` is a pure function: the same cell gives the same measurement, wherever it runs.
-2. `Cell.key` names what was measured, and by which code: equal keys, equal measurements.  It
+2. `Cell.key` identifies the measurement and its code: equal keys, equal measurements.  It
    depends on nothing else (neither the cost nor the position in the grid).
 """
 
@@ -49,12 +49,12 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The identity and a digest of the code: what "finished" means on resuming."""
+        """The identity and a digest of the code: a finished cell is found by it on resuming."""
         return f"{self.identity}-{code_digest(own_modules(self.settings))}"
 
 
 class Trace(NamedTuple):
-    """Everything that happened in a run."""
+    """The records of a run."""
 
     header: Header
     records: Sequence[Record]
@@ -62,7 +62,7 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What came of a cell."""
+    """The measurement of a cell."""
 
     metrics: Mapping[str, float]
     """One number per name: the `runs` table."""
@@ -77,8 +77,8 @@ class Measurement:
 def measure(cell: Cell, keep: Collection[str] = ()) -> Measurement:
     """Run the cell; everything it needs is in its settings and its seed.
 
-    `keep` names what of `cubecast.lab.cell_details.KEEPABLE` is wanted beside the numbers, which
-    are the same with it and without.
+    `keep` names the details of `cubecast.lab.cell_details.KEEPABLE` that are wanted beside the
+    numbers, which are the same with and without.
     """
     from cubecast.lab.cell_details import message_rows
     from cubecast.lab.workloads import workload_of

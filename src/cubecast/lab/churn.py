@@ -1,4 +1,4 @@
-"""Workloads whose membership changes."""
+"""Workloads with changing subscribers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cubecast.sim.scenarios import SCENARIOS
 SESSIONS, EXCHANGE = SCENARIOS["sessions"], SCENARIOS["exchange"]
 COMPILED_RATES = {"vcube-ps": 2_000_000.0, "srpt-told": 20_000_000.0}
 """About how many messages `cubecast.kernel.churn` sends a second: in VCube-PS the ACKs of a change
-tell of all members."""
+carry all subscribers."""
 SECOND: Time = 1000
 """[J] 4.5: "each unit of time represents 1ms"."""
 COUNTED = (
@@ -28,7 +28,7 @@ CHURN_METRICS = (*COUNTED, "false_share", "joins_per_second")
 
 
 def churn_metrics(outcome: Outcome) -> dict[str, float]:
-    """What the papers print: messages sent and joins are counted from the beginning."""
+    """The papers' numbers: messages sent and joins are counted from the beginning."""
     metrics = {name: outcome.metrics[name] for name in COUNTED}
     seen = metrics["receptions"] + metrics["false_positives"]
     metrics["false_share"] = 100 * metrics["false_positives"] / max(1, seen)
@@ -80,7 +80,7 @@ def measure_sessions(settings: Settings, seed: int) -> Measurement:
 
 
 def sessions_cost(settings: Settings) -> float:
-    """Publications and changes each visit everybody; VCube-PS acknowledges them as well."""
+    """Publications and changes each visit all nodes; VCube-PS acknowledges them as well."""
     params, _ = sessions_params(settings)
     members = whole(settings, "members")
     changes = 2 * members * params.span * log(2) / params.session if params.session else 0.0

@@ -1,4 +1,4 @@
-"""Which commit the running sources are of."""
+"""The commit of the running sources."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LONGEST_S = 10.0
 def source_commit() -> str:
     """The commit that cubecast runs from, or "" if that is not known.
 
-    A "+" at the end says that the sources have changes which no commit has.  A checkout is asked
-    through git, an installed package for what pip noted when it came from a repository.
+    A "+" at the end says that the sources have uncommitted changes.  For a checkout git is asked;
+    an installed package has pip's note, if it came from a repository.
     """
     place = Path(cubecast.__file__).resolve()
-    # The file must be the repository's own: an environment may lie inside somebody else's.
+    # The file must be the repository's own: an environment may lie inside another repository.
     if _git(place.parent, "ls-files", "--error-unmatch", place.name):
         commit = _git(place.parent, "rev-parse", "HEAD")
         changed = _git(place.parent, "status", "--porcelain", "--untracked-files=no", "--", ".")
@@ -29,7 +29,7 @@ def source_commit() -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git says, or "" if there is no git or it knows nothing of the folder."""
+    """The output of git, or "" if there is no git or it does not know the folder."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],

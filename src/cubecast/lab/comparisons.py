@@ -1,4 +1,4 @@
-"""What of a grid is compared with which number of a paper, and in which readings.
+"""Comparisons: which points of a grid are compared with which number of a paper, by reading.
 
 A shipped experiment names a row of `cubecast.lab.papers` for each comparison: the number, its unit
 and its tolerance come from there.  A user's own file states them itself.
@@ -30,20 +30,20 @@ Bound = Literal["equal", "up to", "down to", "at most", "at least"]
 *at most*: a limit that ours keeps or not; of a number that no paper prints."""
 
 UNKNOWN = "Not known."
-"""How a reason begins that is none."""
+"""The beginning of a reason that is not known."""
 _BOUNDS: dict[str, Bound] = {"up to": "up to", "at least": "down to", "over": "at least"}
 _FROM_ROW = ("section", "what", "unit", "value", "bound", "tolerance", "absolute", "tolerance_from")
 _OF_LIMITS = ("section", "what", "absolute", "tolerance_from")
 
 
 class PaperReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One consistent way to read what a paper leaves open."""
+    """One consistent way to read the points that a paper leaves open."""
 
     name: str
     at: dict[str, Value] = {}
-    """Settings of all its comparisons, but for what one sets itself."""
+    """Settings of all its comparisons, unless a comparison sets them itself."""
     metrics: dict[str, str] = {}
-    """Which metric stands for which."""
+    """{metric: the metric used in its place}."""
     reason: str = ""
     """Why it differs, where a comparison has no reason of its own."""
     shown_by: str = ""
@@ -67,7 +67,7 @@ class PaperNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """and this is added: 100 and a negative scale give the share of the others."""
     at: dict[str, Value] = {}
     versus: dict[str, Value] = {}
-    """The other point, where two are compared: what differs from `at`."""
+    """The settings of the other point that differ from `at`, where two are compared."""
     versus_metric: str = ""
     """The other metric, where two metrics are compared."""
     form: Form = "value"
@@ -112,14 +112,14 @@ class PaperNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Written(PaperNumber, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The same as a file may write it; the rest comes from the row and the readings."""
+    """A comparison as a file may write it; the rest comes from the row and the readings."""
 
     part: str = ""
-    """Tells several comparisons of one row apart."""
+    """Distinguishes several comparisons of one row."""
     readings: list[str] = []
-    """The readings it is made in; none named: all."""
+    """The readings in which it is made; empty: all."""
     reasons: dict[str, str] = {}
-    """Why it differs in one reading, by its name, where `reason` is not why."""
+    """Reading -> why it differs there, where `reason` does not apply."""
 
 
 def expanded(
@@ -127,7 +127,7 @@ def expanded(
     readings: Sequence[PaperReading],
     refuse: Callable[[str, str], Exception],
 ) -> list[dict[str, Any]]:
-    """Every comparison in every reading, with what the papers' table says filled in.
+    """Every comparison in every reading, filled in from the papers' table.
 
     The entries are checked for unknown keys already, not for types.
     """
@@ -153,7 +153,7 @@ def expanded(
 def _filled(
     entry: Mapping[str, Any], place: str, refuse: Callable[[str, str], Exception]
 ) -> dict[str, Any]:
-    """The entry with what its row of the papers' table says."""
+    """The entry, filled in from its row of the papers' table."""
     filled = dict(entry)
     part = filled.pop("part", "")
     if "row" not in filled:
@@ -215,7 +215,7 @@ def papers_spread(number: PaperNumber, deviation: float) -> float:
 
 
 def _size(number: PaperNumber, value: float) -> float:
-    """What a share of a mean is a share of: two means that are compared both vary."""
+    """The base of a share of a mean: if two means are compared, both vary."""
     unit = 100.0 if number.unit == "%" else 1.0
     match number.form:
         case "more":

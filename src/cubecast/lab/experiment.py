@@ -1,8 +1,8 @@
 """Experiments as declarative files: read, checked, and turned into cells.
 
 An experiment is a TOML file (docs/lab.md describes it).  A shipped one and a user's own are read by
-the same code.  Whatever is wrong with a file is said in one line that names the file, the key and
-what is allowed, before anything runs.
+the same code.  Every error in a file is one line that names the file, the key and the allowed
+values, before anything runs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Seeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Quick(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the quick form replaces: the values of some axes, and of some fixed settings."""
+    """The replacements of the quick form: values of some axes, and of some fixed settings."""
 
     grid: dict[str, list[Value]] = {}
     fixed: dict[str, Value] = {}
@@ -76,14 +76,14 @@ class Plot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """
 
     name: str = ""
-    """Tells figures of one experiment apart: "a", "messages"."""
+    """Distinguishes figures of one experiment: "a", "messages"."""
     title: str
     kind: PlotKind = "lines"
     x: str
     y: str | list[str] = ""
     """Several metrics are several curves, or the parts of a stacked bar."""
     series: list[str] = []
-    """Settings that tell the curves apart."""
+    """Settings that distinguish the curves."""
     where: dict[str, Value] = {}
     """Only the points with these settings."""
     x_label: str = ""
@@ -119,7 +119,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     quick: Quick = Quick()
     plot: list[Plot] = []
     reading: list[PaperReading] = []
-    """Consistent ways to read what the paper leaves open."""
+    """Consistent ways to read the points that the paper leaves open."""
     paper: list[PaperNumber] = []
     """Each comparison in each of its readings."""
     path: str = ""
@@ -169,7 +169,7 @@ def shipped() -> dict[str, Experiment]:
 
 @cache
 def _shipped() -> dict[str, Experiment]:
-    """Read once in a process: to parse and check all of them takes a quarter of a second."""
+    """Read all experiments, once per process: parsing and checking takes a quarter of a second."""
     folder = files("cubecast.lab") / "experiments"
     stems = sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
     found: dict[str, Experiment] = {}
@@ -207,7 +207,7 @@ def load(path: Path) -> Experiment:
 
 
 def parse(text: str, name: str) -> Experiment:
-    """An experiment from its text; `name` is what errors call it."""
+    """An experiment from its text; errors call it `name`."""
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -228,7 +228,7 @@ def parse(text: str, name: str) -> Experiment:
 
 
 def _numbers(name: str, raw: dict[str, Any]) -> Any:
-    """The comparisons in all readings; what is no list of tables is left to the check of types."""
+    """The comparisons in all readings; other types are left to the check of types."""
 
     def refuse(key: str, problem: str) -> ExperimentError:
         return ExperimentError(f"{name}: {key}: {problem}")
@@ -263,7 +263,7 @@ _TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
 
 
 def _refuse_unknown(name: str, raw: dict[str, Any]) -> None:
-    """Unknown keys are refused with those that exist."""
+    """Refuse unknown keys, with a list of the known ones."""
     _refuse_keys(name, "", raw, [key for key in _keys(Experiment) if key != "path"])
     for table, (kind, repeated) in _TABLES.items():
         entries = raw.get(table, [] if repeated else {})
@@ -283,7 +283,7 @@ def _refuse_keys(name: str, place: str, found: dict[str, Any], allowed: Sequence
 
 @cache
 def _keys(kind: type[msgspec.Struct]) -> list[str]:
-    """Looked up once: msgspec evaluates all annotations of a class each time it is asked."""
+    """The keys of a class, cached: msgspec evaluates all annotations each time it is asked."""
     return [field.name for field in msgspec.structs.fields(kind)]
 
 
@@ -298,7 +298,7 @@ def _place(message: str) -> str:
 
 
 def _check(experiment: Experiment) -> None:
-    """What holds between the parts of a file."""
+    """Check the rules between the parts of a file."""
     name = experiment.path
 
     def refuse(key: str, problem: str) -> ExperimentError:

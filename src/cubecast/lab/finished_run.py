@@ -1,4 +1,4 @@
-"""What came of a run of experiments: a table, figures and verdicts."""
+"""The results of a run of experiments: a table, figures and verdicts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ran:
-    """Experiments that were run; their results are read when they are asked for."""
+    """Experiments that were run; results are read on demand."""
 
     asked: Asked
     out: str | Path
     sweeps: tuple[SweepOutcome, ...]
-    """The first over what was asked for, each further one over seeds that were added."""
+    """The first over the cells asked for, each further one over added seeds."""
 
     @property
     def ran(self) -> int:
@@ -51,7 +51,7 @@ class Ran:
 
     @property
     def idle_share(self) -> float | None:
-        """Of the cores' time in the last sweep, in which they had no cell to run."""
+        """The share of the cores' time in the last sweep in which they had no cell to run."""
         return self.sweeps[-1].idle_share
 
     @property
@@ -66,12 +66,12 @@ class Ran:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """What was damaged and is not made good, each in one line."""
+        """Damage that is not repaired, each in one line."""
         return self.sweeps[-1].lost
 
     @property
     def cores(self) -> int:
-        """As many as there were in the end."""
+        """The number of cores at the end."""
         return self.sweeps[-1].cores
 
     @property
@@ -81,7 +81,7 @@ class Ran:
 
     @cached_property
     def findings(self) -> Findings:
-        """Everything that the directory of results says, of other experiments in it as well."""
+        """All findings in the directory of results, also of other experiments."""
         from cubecast.spark.plain_tables import gather
         from cubecast.spark.results import Results
 
@@ -143,7 +143,7 @@ def _varying(points: list[Mapping[str, Any]]) -> list[str]:
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Values of one type: numbers as numbers, and what is of several kinds as text."""
+    """Values of one type: numbers as numbers, mixed types as text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]

@@ -31,7 +31,7 @@ LINKS = ("simulated", "emulated")
 BEGINS = ("in place", "one by one")
 PATTERNS = ("in a row", "one by one")
 AFTER_S = 120
-"""So long after the last event nothing is on its way any more; what waits then waits for good."""
+"""Seconds after the last event by which all has arrived; events that still wait never end."""
 METRICS = (
     "latency_mean", "ordering_mean", "notified_share", "tagged_share", "stuck_share",
     "detected_share", "patterns", "inverted_pairs", "entries_mean", "sends",
@@ -39,7 +39,7 @@ METRICS = (
 
 
 def measure_events(settings: Settings, seed: int) -> Measurement:
-    """Publish events at a rate, and see what subscribers make of them."""
+    """Publish events at a rate, and measure the notifications of subscribers."""
     import numpy as np
 
     from cubecast.ordering.sim.protocols import subscribe_all
@@ -56,7 +56,7 @@ def measure_events(settings: Settings, seed: int) -> Measurement:
 
 
 def _subscriptions(settings: Settings, rng: np.random.Generator) -> dict[int, list[int]]:
-    """Who subscribes to what."""
+    """The topics of each subscriber."""
     from cubecast.ordering.sim.popularity import shares, subscriptions
 
     nodes, topics = whole(settings, "nodes"), whole(settings, "topics")
@@ -209,7 +209,7 @@ def _mean(values: list[float]) -> float:
 
 
 def check_events(settings: Settings) -> None:
-    """What cannot be run."""
+    """Refuse settings that cannot be run."""
     check_network({**settings, "events": 1})
     for name in ("rate", "seconds"):
         if not number(settings, name) > 0:

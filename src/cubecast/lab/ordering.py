@@ -114,7 +114,7 @@ def route_metrics(sample: EventSample) -> dict[str, float]:
 
 
 def check_network(settings: Settings) -> None:
-    """What cannot be run."""
+    """Refuse settings that cannot be run."""
     for name, most in (("nodes", MOST_NODES), ("topics", MOST_TOPICS)):
         if not 1 <= whole(settings, name) <= most:
             raise WorkloadError(name, f"must be from 1 to {most}, not {settings[name]}")
@@ -140,7 +140,7 @@ def routes_cost(settings: Settings) -> float:
 
 
 def measure_swaps(settings: Settings, seed: int) -> Measurement:
-    """Figures 16 to 20: latency, bytes and swaps as time goes by, one event per second."""
+    """Figures 16 to 20: latency, bytes and swaps over time, one event per second."""
     import numpy as np
 
     from cubecast.ordering.sim.dynamic import DrawnPublications, Swaps, in_turn
@@ -201,7 +201,7 @@ def _course(
 
 
 def check_swaps(settings: Settings) -> None:
-    """What cannot be run."""
+    """Refuse settings that cannot be run."""
     check_network(settings)
     if not number(settings, "alpha") > 0:
         raise WorkloadError("alpha", f"must be above 0, not {settings['alpha']}")
@@ -217,7 +217,7 @@ def check_swaps(settings: Settings) -> None:
 
 
 def swaps_cost(settings: Settings) -> float:
-    """Who shares which topics is a product of matrices; travelling orders visit all topics."""
+    """Shared topics are a product of matrices; travelling orders visit all topics."""
     nodes, topics = number(settings, "nodes"), number(settings, "topics")
     work = 0.2 + nodes * topics * 6e-8
     if settings["timing"] == "travelling":

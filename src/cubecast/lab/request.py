@@ -1,4 +1,4 @@
-"""What a run of experiments is asked for: which, in what form, and what of it is kept."""
+"""The request of a run: which experiments, in which form, and which details are kept."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cubecast.plugins import source_of
 from cubecast.version import __version__
 
 OWN_NAMES = ("workload", "protocol")
-"""Settings that may name something of the user's own."""
+"""Settings that may name an object of the user's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Experiments, in a form of theirs, and what is to be kept of each run."""
+    """Experiments, their form, and the details to keep of each run."""
 
     experiments: tuple[Experiment, ...]
     quick: bool = False
     seeds: int | None = None
     keep: tuple[str, ...] = ()
     until_decided: int | None = None
-    """Add seeds where a verdict is undecided, up to so many at a point."""
+    """Add seeds where a verdict is undecided, up to this many at a point."""
 
     def cells(self) -> list[Cell]:
         """Every point of every grid with every seed."""
@@ -49,7 +49,7 @@ def ask(
     keep: Collection[str] = (),
     until_decided: int | None = None,
 ) -> Asked:
-    """Find what is meant; raises `ExperimentError` for what there is not or cannot be done."""
+    """Find the experiments; raises `ExperimentError` for unknown ones or an impossible request."""
     chosen = choose(names)
     if seeds is not None and seeds < 1:
         raise ExperimentError(f"seeds: must be at least 1, not {seeds}")
@@ -67,7 +67,7 @@ def ask(
 
 
 def choose(names: Sequence[str | Path | Experiment]) -> list[Experiment]:
-    """The experiments meant, each once, in the order asked for."""
+    """The named experiments, each once, in the order asked for."""
     found: dict[str, Experiment] = {}
     for name in names:
         for experiment in _named(name):
@@ -104,7 +104,7 @@ def text_of(experiment: Experiment) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that may change a result or its cost."""
+    """The versions of everything that may change a result or its cost."""
     found = {"cubecast": __version__, "code": code_digest()}
     found["python"] = platform.python_version()
     for name in ("pyspark", "pyarrow", "numpy", "numba"):

@@ -1,4 +1,4 @@
-"""Experiments as a library call: what ``cubecast lab run`` does, for notebooks and scripts.
+"""Experiments as a library call: ``cubecast lab run`` for notebooks and scripts.
 
     from cubecast import lab
 
@@ -7,9 +7,9 @@
     ran.figure()       # the first figure, as matplotlib has it
     ran.verdicts       # the papers' numbers beside ours
 
-1. What is asked for is found and checked before Spark starts and before anything is written.
-2. Whatever is finished stays finished: an interrupted call goes on where it stopped.
-3. Where the process has a Spark session, that one is used and left as it is.
+1. The request is checked before Spark starts and before anything is written.
+2. Finished cells stay finished: an interrupted call goes on where it stopped.
+3. A Spark session of the process is used and left as it is.
 
 Importing this module needs neither Spark nor pyarrow; calling it does (extra `spark`, figures
 `lab`).
@@ -72,15 +72,15 @@ def run(
     conf: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Ran:
-    """Run experiments on Spark, as far as `out` lacks them; what came of them.
+    """Run the cells of experiments that `out` lacks; return the results.
 
     An experiment is named by its id, by a file, by a workload (all that have it), or "all"; or it
     is an `Experiment`.  Each point of a grid gets `seeds` runs, or as many as its file says.  With
-    `until_decided`, points whose verdict is undecided get more, up to that many.  `keep` names what
-    of `cubecast.lab.cell_details.KEEPABLE` is kept beside the numbers.
+    `until_decided`, points whose verdict is undecided get more, up to that many.  `keep` names the
+    details of `cubecast.lab.cell_details.KEEPABLE` that are kept beside the numbers.
 
     Spark's session is the one that this process has, or one of its own on `master` with `conf`.
-    Raises `ExperimentError` for what cannot be run, `cubecast.spark.errors.LabError` if Spark or
+    Raises `ExperimentError` for an impossible request, `cubecast.spark.errors.LabError` if Spark or
     the disk fail, and `Interrupted` on Ctrl-C.
     """
     asked = ask(experiments, quick=quick, seeds=seeds, keep=keep, until_decided=until_decided)
@@ -91,7 +91,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is asked for, where it runs and where its results go."""
+    """A request, where it runs and where its results go."""
 
     asked: Asked
     out: str | Path
@@ -99,7 +99,7 @@ class Job:
     conf: Mapping[str, str]
     progress: Progress | None = None
     command: str = ""
-    """Noted with the results."""
+    """The command line, noted with the results."""
     more_seeds: MoreSeeds = more_seeds
 
     def run(self) -> Ran:
@@ -128,9 +128,9 @@ class Job:
     ) -> Iterator[SweepOutcome]:
         """Sweep over the cells; then, if asked to, over more seeds until none are wanted.
 
-        A round has cells that none before had, and there are `until_decided` for a point at most:
-        so the rounds end.  It has those of all rounds before as well, as the tables are of the
-        cells that were asked for last.  All share the session, which is started when it is needed.
+        Each round adds cells, and there are at most `until_decided` for a point: so the rounds end.
+        It includes the cells of all rounds before, as the tables are made of the cells asked for
+        last. All share the session, which is started on demand.
         """
         from cubecast.spark.java import find_java
         from cubecast.spark.plain_tables import mean_rows
@@ -182,7 +182,7 @@ class Job:
         }
 
     def _more_cells(self, rows: Sequence[Row], limit: int) -> list[Cell]:
-        """The cells of the points that need more seeds, those that were run included."""
+        """The cells of the points that need more seeds, including those that were run."""
         found = []
         for experiment in self.asked.experiments:
             wanted = self.more_seeds(experiment, rows, limit)

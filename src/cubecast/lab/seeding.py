@@ -6,7 +6,7 @@ makes wrong verdicts likelier.  A point is looked at with the seeds it has, and 
 of confidence 1 - 0.05 / `LOOKS` (`cubecast.lab.verdicts`), so that all looks together are wrong in
 at most 5 % of the cases.
 
-Pure: it says what is wanted, and runs nothing.
+Pure: it computes what is wanted, and runs nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def more_seeds(
 ) -> dict[int, int]:
     """{position in the grid: seeds wanted in all} for every point of an undecided verdict.
 
-    Limits that the experiment's file sets on seeds do not hold here: `limit` does.  Empty if all
-    is decided, or if the points of what is not have `limit` seeds or had the last look.
+    Limits of the experiment's file on seeds do not apply here: `limit` does.  Empty if all is
+    decided, or if the points of undecided verdicts have `limit` seeds or had the last look.
     """
     own = [row for row in rows if row.experiment == experiment.id]
     seeds = {_identity(row.settings): row.n for row in own}
@@ -49,7 +49,7 @@ def more_seeds(
 def cells_of(
     experiment: Experiment, wanted: Mapping[int, int], *, quick: bool = False
 ) -> list[Cell]:
-    """The cells of these points with so many seeds each, those that were run already included."""
+    """The cells of these points with so many seeds each, including those that were run already."""
     work, points = WORKLOADS[experiment.workload], experiment.points(quick=quick)
     return [
         Cell(experiment.id, position, points[position], seed, work.cost(points[position]))
@@ -59,13 +59,13 @@ def cells_of(
 
 
 def _next(full: int, has: int, limit: int) -> int:
-    """Seeds at the next look; as many as there are if this was the last."""
+    """Seeds at the next look; the present number if this was the last."""
     later = [full * step for step in STEPS if full * step > has]
     return min(later[0], limit) if later else has
 
 
 def _points_of(number: PaperNumber, points: Sequence[Settings]) -> Iterable[int]:
-    """The positions of all points that the comparison looks at."""
+    """The positions of all points that the comparison uses."""
     sides: list[Settings] = [number.at]
     if number.versus:
         sides.append({**number.at, **number.versus})

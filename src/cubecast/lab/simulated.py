@@ -1,7 +1,7 @@
 """Cells that are runs of the simulator: their settings name a run, and its outcome gives numbers.
 
-A workload has two parts: which run its settings mean (a scenario, `Params`, a look), and which
-numbers it takes from the `Outcome`.  What is between the two is `simulate`, for all of them.
+A workload has two parts: the run of its settings (a scenario, `Params`, a look), and the numbers it
+takes from the `Outcome`.  `simulate` is the part between, for all workloads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def simulate(
     warmup: Time = 0,
     traced: bool = False,
 ) -> Outcome:
-    """The run that the settings mean; one that did not come to its end measures nothing."""
+    """Make the run of the settings; a run that did not end measures nothing."""
     protocol, engine = _choice(settings)
     try:
         outcome = run(
@@ -46,10 +46,10 @@ def simulate(
 
 
 def check_run(settings: Settings, scenario: Scenario, params: Params, look: Look) -> None:
-    """What cannot be run, as an error that names the setting.
+    """Refuse an impossible run, with an error that names the setting.
 
-    Without numba, what needs compiled code is refused when it is run: such a list of experiments
-    can still be read.
+    Without numba, a run that needs compiled code is refused only when it is made: such a list of
+    experiments can still be read.
     """
     protocol, engine = _choice(settings)
     try:

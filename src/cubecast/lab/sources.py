@@ -5,8 +5,8 @@ or through others; so a change of the simulator, the kernel, a protocol or a wor
 cell a new key, and a change of the commands, the network or the report gives none.
 
 A workload or a protocol of a user's own, by entry point or as "module:object" in the settings, adds
-the sources of its module, or of the whole package that it is in.  What that imports from other
-packages does not count.
+the sources of its module, or of the whole package that it is in.  Its imports from other packages
+do not count.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 
 _PACKAGE = "cubecast"
 FRONTS = frozenset((_PACKAGE, "cubecast.lab"))
-"""Packages that name what users call, and that no measurement uses: they are left out."""
+"""Packages for users that no measurement uses: they are left out."""
 ROOTS = ("cubecast.lab.cells", "cubecast.lab.cell_details", "cubecast.lab.workloads")
-"""What `cubecast.lab.cells.measure` imports when it is called, and itself."""
+"""The modules that `cubecast.lab.cells.measure` imports when it is called, and itself."""
 GROUPS = {"workload": "cubecast.workloads", "protocol": "cubecast.protocols"}
-"""Settings that may name something of a user's own, and the entry points of such names."""
+"""Settings that may name an object of the user's own, and their groups of entry points."""
 DIGITS = 12
 _IMPORT = re.compile(
     r"^[ \t]*(?:import (?P<whole>cubecast[\w.]*)"
@@ -85,10 +85,10 @@ def _own_sources(name: str) -> dict[str, bytes]:
 
 
 def measuring_modules() -> dict[str, bytes]:
-    """{module: its source} of all that a measurement imports.
+    """{module: its source} of all modules that a measurement imports.
 
-    Imports are followed wherever they stand, so that what is imported only when it is needed
-    counts, but for those of `FRONTS`.
+    Imports are followed wherever they stand, so that imports inside functions count, except those
+    of `FRONTS`.
     """
     root = files(_PACKAGE)
     found: dict[str, bytes] = {}
@@ -105,7 +105,7 @@ def measuring_modules() -> dict[str, bytes]:
 
 
 def _imported(source: str) -> set[str]:
-    """What may be modules of ours among the names that a source imports."""
+    """Possible modules of ours among the names that a source imports."""
     names: set[str] = set()
     for match in _IMPORT.finditer(source):
         if match["whole"]:

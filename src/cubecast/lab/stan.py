@@ -54,13 +54,13 @@ def measure_sizes(settings: Settings, seed: int) -> Measurement:
 
 
 def measure_optimum(settings: Settings, seed: int) -> Measurement:
-    """The same, beside what an omniscient node would choose and what a formula expects."""
+    """The same, with the omniscient optimum and the expectation of a formula."""
     played = _play_rounds(universe_of(settings, seed), settings, seed)
     return _measured_rounds(played, _expected(played, settings, seed))
 
 
 def measure_shapes(settings: Settings, seed: int) -> Measurement:
-    """The same, and what became of the overlays."""
+    """The same, with the shapes of the overlays."""
     played = _play_rounds(universe_of(settings, seed), settings, seed)
     return _measured_rounds(played, _shapes(played, seed))
 
@@ -80,7 +80,7 @@ def _measured(
 
 
 def universe_of(settings: Settings, seed: int) -> Universe:
-    """A universe is drawn anew for each seed."""
+    """The universe of a seed, drawn anew for each."""
     import numpy as np
 
     from cubecast.overlay.universes.bipartite import bipartite
@@ -101,7 +101,7 @@ def universe_of(settings: Settings, seed: int) -> Universe:
 
 
 def config_of(settings: Settings) -> RoundConfig:
-    """The choices that [N] leaves open."""
+    """The configuration of the choices that [N] leaves open."""
     return RoundConfig(
         rounds=whole(settings, "rounds"),
         ttl=whole(settings, "ttl"),
@@ -211,7 +211,7 @@ def _half_octave(sizes: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.int
 
 
 def _expected(played: Played, settings: Settings, seed: int) -> dict[str, float]:
-    """The omniscient optimum, and what the formula expects."""
+    """The omniscient optimum, and the expectation of the formula."""
     import numpy as np
 
     from cubecast.kernel.rounds.estimates import estimates
@@ -283,7 +283,7 @@ def _unknown(before: OverlayMetrics, after: OverlayMetrics) -> dict[str, float]:
 
 
 def check_stan(settings: Settings) -> None:
-    """What cannot be run."""
+    """Refuse settings that cannot be run."""
     if not 0 <= whole(settings, "rounds") <= MOST_ROUNDS:
         raise WorkloadError("rounds", f"must be from 0 to {MOST_ROUNDS}, not {settings['rounds']}")
     if settings["world"] == "events":
@@ -299,7 +299,7 @@ def check_stan(settings: Settings) -> None:
 
 
 def check_universe(settings: Settings) -> None:
-    """What cannot be generated."""
+    """Refuse settings that cannot be generated."""
     if not 0 < number(settings, "least_radius") <= 0.8:
         raise WorkloadError("least_radius", f"must be above 0, to 0.8: {settings['least_radius']}")
     correlation = number(settings, "correlation")

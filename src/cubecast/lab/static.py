@@ -22,7 +22,7 @@ PLAIN = (
     "control_messages", "false_positives", "publications", "deliveries", "queue_max",
     "tree_mean", "last_hop_mean",
 )  # fmt: skip
-"""Metrics that the engines give; 0 where a run has no such thing."""
+"""Metrics of the engines; 0 where a run has none."""
 QUEUE_BOUNDS = (0, 2, 4, 8, 16, 32, 4096, 8192)
 """[J] Table 1 has the nodes with a mean queue of 0, in (0, 2], (2, 4], …, (4096, 8192]."""
 QUEUES = tuple(f"queue_to_{bound}" for bound in QUEUE_BOUNDS)
@@ -53,12 +53,12 @@ def params_of(settings: Settings) -> Params:
 
 
 def measure_static(settings: Settings, seed: int) -> Measurement:
-    """Run the scenario, and derive what the papers print."""
+    """Run the scenario, and derive the papers' numbers."""
     return _measured(simulate(settings, _scenario(settings), params_of(settings), seed, "closely"))
 
 
 def trace_static(settings: Settings, seed: int) -> tuple[Measurement, Trace]:
-    """The same, and everything that happened."""
+    """The same, with all records."""
     outcome = simulate(
         settings, _scenario(settings), params_of(settings), seed, "closely", traced=True
     )
@@ -70,7 +70,7 @@ def _scenario(settings: Settings) -> Scenario:
 
 
 def check_static(settings: Settings) -> None:
-    """What cannot be run, as an error that names the setting."""
+    """Refuse an impossible run, with an error that names the setting."""
     try:
         params = params_of(settings)
     except ParamError as error:
@@ -190,7 +190,7 @@ def of_all(settings: Settings) -> float:
 
 
 def of_speakers(settings: Settings) -> float:
-    """Everybody subscribes, and there are so many messages in all."""
+    """All nodes subscribe, and there are so many messages in all."""
     return number(settings, "nodes") * number(settings, "messages")
 
 

@@ -14,7 +14,7 @@ def measure_hops(settings: Settings, seed: int) -> Measurement:
 
 
 def measure_turnover(settings: Settings, seed: int) -> Measurement:
-    """Figures 4 and 5: latencies, and what waits for predecessors, while members change."""
+    """Figures 4 and 5: latencies, and delayed messages, while subscribers change."""
     outcome = figure_4(
         str(settings["protocol"]),
         whole(settings, "nodes"),
@@ -50,7 +50,7 @@ def _check_turnover(settings: Settings) -> None:
 
 
 def turnover_cost(settings: Settings) -> float:
-    """Every node delivers every message, and keeps views that everybody changes."""
+    """Every node delivers every message, and keeps views that all nodes change."""
     nodes = number(settings, "nodes")
     return 0.02 + number(settings, "publishers") * nodes * nodes / 15_000
 

@@ -1,4 +1,4 @@
-"""What a workload is: settings with defaults, metrics, a cost, and how a cell is measured."""
+"""Workloads: settings with defaults, metrics, a cost, and how a cell is measured."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class WorkloadError(ValueError):
 
 
 def anything(settings: Settings) -> None:
-    """Nothing else can be wrong."""
+    """Accept all settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A kind of run, and everything that can be set about it.
+    """A kind of run, and its settings.
 
     `measure` is a pure function: all chance comes from the settings and the seed.
     """
@@ -42,11 +42,11 @@ class Workload:
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Settings that are one of a few words."""
     check: Callable[[Settings], None] = anything
-    """Raises `WorkloadError` for what cannot be run."""
+    """Raises `WorkloadError` for settings that cannot be run."""
     traced: Callable[[Settings, int], tuple[Measurement, Trace]] | None = None
-    """The same as `measure`, with everything that happened; None: that is not kept."""
+    """The same as `measure`, with the trace; None: no trace can be kept."""
     keeps: tuple[str, ...] = ()
-    """What of a run can be kept beside its numbers."""
+    """The details of a run that can be kept beside its numbers."""
 
     def refuse_to_keep(self, keep: Collection[str]) -> None:
         """Raise `WorkloadError` if something of `keep` cannot be kept."""
@@ -56,7 +56,7 @@ class Workload:
                 raise WorkloadError("keep", f"{self.name} keeps {there}, not {what!r}")
 
     def settings(self) -> list[str]:
-        """The names of what an experiment may set."""
+        """The names of the settings of an experiment."""
         return [name for name in self.defaults if name != "workload"]
 
     def complete(self, point: Settings) -> Settings:

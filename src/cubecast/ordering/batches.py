@@ -1,8 +1,8 @@
-"""Events on their way through a service: some of one publisher and topic share a message.
+"""Batches of events: events of one publisher and topic that share a message of the service.
 
-Events that got their stamps in one answer have numbers that follow each other, and the same numbers
-of higher topics.  So one stamp, that of the first, stands for all.  A subscriber of the bare
-service gets the message as it is: `decode_batch` gives it the payloads.
+Events that got their stamps in one answer have consecutive numbers, and the same numbers of higher
+topics.  So one stamp, that of the first, stands for all.  A subscriber of the bare service gets the
+message as it is: `decode_batch` gives it the payloads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cubecast.ordering.timestamps import Stamp, Topic
 MAX_BYTES = 64 * 1024
 """Payloads of one message, unless a single one is larger."""
 MAX_STAMP_BYTES = 64 * 1024
-"""What is kept free beside a payload in the largest message that a service takes."""
+"""Room left beside a payload in the largest message that a service takes."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -28,7 +28,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     payloads: tuple[bytes, ...]
 
     def events(self) -> Iterator[tuple[Stamp, bytes]]:
-        """Each event with its own stamp: what passed before the first is said once."""
+        """Each event with its own stamp; `passed` is given for the first one only."""
         first = self.stamp
         yield first, self.payloads[0]
         for place in range(1, len(self.payloads)):
@@ -45,7 +45,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(data: bytes) -> Batch:
-    """The events; `OrderingError` if their publisher does not order, or the bytes are damaged."""
+    """Decode events; `OrderingError` if the publisher does not order, or bytes are damaged."""
     try:
         batch = _batches.decode(data)
     except msgspec.DecodeError as error:
@@ -56,7 +56,7 @@ def decode_batch(data: bytes) -> Batch:
 
 
 def decode_arrived(topic: Topic, data: bytes) -> Batch:
-    """The events of a message that arrived in a topic; their stamps have to say the same topic."""
+    """Decode the events of a message of a topic; their stamps have to name the same topic."""
     batch = decode_batch(data)
     if batch.stamp.topic != topic:
         raise OrderingError(f"an event with a stamp of another topic, {batch.stamp.topic!r}")
@@ -64,7 +64,7 @@ def decode_arrived(topic: Topic, data: bytes) -> Batch:
 
 
 def batches(effects: Iterable[ServicePublish]) -> Iterator[Batch]:
-    """What is to be published in one topic, in its order, in as few messages as there may be."""
+    """The events to publish in one topic, in order, in as few messages as possible."""
     first: Stamp | None = None
     payloads: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Bytes of what ordering modules say to each other: msgpack, checked by type."""
+"""Encodes and decodes the messages of ordering modules: msgpack, checked by type."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def decode_message(data: bytes) -> AnyMessage:
 
 
 def check_message(message: AnyMessage, life: int) -> None:
-    """`OrderingError` if a message would stop a member, which is in this life, from going on.
+    """Raise `OrderingError` if a message would stop a member, in this life of it, from going on.
 
     Epochs only rise, and begin with the time: one of the far future would be the last.  A member
-    whose clock was never set must not take the present for it.
+    whose clock was never set must not take the present for the far future.
     """
     if isinstance(message, Open) and not message.layout.managers:
         raise OrderingError("invalid message: a layout without managers")

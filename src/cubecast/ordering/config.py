@@ -12,32 +12,32 @@ AT_LEAST_ONE = ("unread", "unread_bytes", "unpublished", "unpublished_bytes", "s
 
 @dataclass(frozen=True, slots=True)
 class OrderedConfig:
-    """Bounds of what waits; times in seconds."""
+    """Bounds of a member's queues and waits; times in seconds."""
 
     buffer: int = 50_000
-    """Events that wait for others before them; beyond that the first is given up waiting for."""
+    """Events that wait for others before them; beyond that the oldest wait is given up."""
     buffer_bytes: int = 64 * MIB
     """Bytes of such events: the same beyond that."""
     wait_s: float | None = None
     """How long an event waits: as long as the service may take to bring the one before it.  None:
     5 s where the service may lose it, 10 s where it loses nothing, but queues under load."""
     retry_s: float = 1.0
-    """A request that a manager has not answered is repeated after this: above what an answer takes
-    under load, or repeated requests add to it."""
+    """A request without an answer is repeated after this: more than an answer takes under load, or
+    repeated requests add to the load."""
     end_s: float = 1.0
-    """How long events of new managers wait for those of one that crashed: how many it has numbered
+    """How long events of new managers wait for those of a manager that crashed, as its last number
     is not known."""
     beat_s: float = 0.25
-    """Managers tell each other that they live."""
+    """How often managers tell each other that they live."""
     suspect_s: float = 1.5
-    """A manager that was not heard for so long is replaced.  At least three times `beat_s`."""
+    """A manager that was silent for this long is replaced.  At least three times `beat_s`."""
     drain_s: float = 0.5
     """How long a change of managers or ranks waits for stamps on their way."""
     spread: int = 1
     """How many managers share the topics; the others stand by.  With one, a stamp takes one round
     trip, whatever topics subscribers share.  More are for topics that few subscribers share."""
     lease_s: float = 60.0
-    """A subscription that its member does not renew for so long is dropped."""
+    """A subscription that its member does not renew for this long is dropped."""
     unpublished: int = 10_000
     """Events that have no stamps, or that the service has not taken; `publish` waits above that."""
     unpublished_bytes: int = 64 * MIB
@@ -49,17 +49,17 @@ class OrderedConfig:
     """A subscribe raises `NotSubscribed` if managers have not answered for this long."""
     unread: int = 10_000
     """Messages that the application has not read.  Beyond that publishers wait where the service
-    loses nothing; elsewhere what comes is dropped, and counted (`OrderedMessage.missed`)."""
+    loses nothing; elsewhere new messages are dropped, and counted (`OrderedMessage.missed`)."""
     unread_bytes: int = 64 * MIB
     """Bytes of such messages: the same beyond that."""
     leave_s: float = 10.0
-    """How long closing waits for what was published, and for managers that take over."""
+    """How long closing waits for publications, and for managers that take over."""
 
     @property
     def resumes_s(self) -> float:
-        """Publishing goes on at most this long after a manager has crashed, and some round trips.
+        """The longest pause of publishing after a manager crashed, besides some round trips.
 
-        Other managers miss it, and close its layout.  Then publishers hear of the next one, and
+        Other managers suspect it, and close its layout.  Then publishers hear of the next one, and
         subscribers wait for events that the lost manager may have numbered.
         """
         noticed = self.suspect_s + self.beat_s
@@ -78,7 +78,7 @@ class OrderedConfig:
                 raise ValueError(f"{long} must be at least three times {short}")
 
     def waits_s(self, loses_nothing: bool) -> float:
-        """How long an event waits on a service that makes this promise, or does not."""
+        """How long an event waits, by whether the service promises to lose nothing."""
         if self.wait_s is not None:
             return self.wait_s
         return WAIT_LOSSLESS_S if loses_nothing else WAIT_S

@@ -1,7 +1,7 @@
-"""What goes into an ordering module, and what comes out of it.
+"""Causes and effects: the input and the output of an ordering module.
 
-A module has one door: `step(cause, now)` returns the effects, in the order in which the world is to
-bring them about.  It knows no socket, no clock and no chance.
+A module has one method: `step(cause, now)` returns the effects, in the order in which the world
+carries them out.  It knows no socket, no clock and no chance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SubscribeCall:
 
 @dataclass(frozen=True, slots=True)
 class UnsubscribeCall:
-    """The application wants a topic's events no more."""
+    """The application wants a topic's events no longer."""
 
     topic: Topic
 
@@ -52,7 +52,7 @@ class ServiceNotified:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedFromModule:
-    """Another module's message."""
+    """A message of another module has arrived."""
 
     message: msgspec.Struct
 
@@ -88,7 +88,7 @@ Cause: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class SendToModule:
-    """To another module, or to this one, from point to point."""
+    """Send a message to another module, or to this one, from point to point."""
 
     to: Member
     message: msgspec.Struct
@@ -119,7 +119,7 @@ class ServiceUnsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """The application is notified; an event that is not in order is tagged."""
+    """Notify the application; an event that is not in order is tagged."""
 
     topic: Topic
     payload: object
@@ -129,7 +129,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """`Wake` is wanted at this time or later."""
+    """Ask for a `Wake` at this time or later."""
 
     time: Time
 

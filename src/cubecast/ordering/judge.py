@@ -1,12 +1,12 @@
-"""Judges what subscribers were notified of: total notification order, and reasons for tags.
+"""Judges the notifications of subscribers: total notification order, and reasons for tags.
 
 The judgement of order knows no timestamps: it compares the sequences of two subscribers, event by
 event ([T] Property 1).  Tagged events are not part of a sequence.
 
 A tag needs a reason: an event that was notified there before, untagged, is later in the order of
 numbers.  So a protocol that tags everything fails.  The judge asks no module for its clock: it
-works from the numbers that managers gave, and from what was notified.  As numbers are evidence, two
-events of a topic must not have the same one (`shared_numbers`), and an equal number is no reason.
+works from the managers' numbers and the notifications.  As numbers are evidence, two events of a
+topic must not have the same one (`shared_numbers`), and an equal number is no reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Inversion(NamedTuple):
     one: str
     other: str
     first: Hashable
-    """What `one` saw first and `other` last."""
+    """The event that `one` saw first and `other` last."""
     last: Hashable
 
 
@@ -64,7 +64,7 @@ def _inversion(
     for place, event in enumerate(mine):
         first.setdefault(event, place)
         last[event] = place
-    reached: list[Hashable] = []  # the furthest at `one` of those that `other` has seen, at most 2
+    reached: list[Hashable] = []  # of those `other` saw, the furthest at `one`, at most 2
     for event in theirs:
         if event not in first:
             continue
@@ -76,7 +76,7 @@ def _inversion(
 
 
 def repeated(seen: Mapping[str, Sequence[Notification]]) -> list[tuple[str, Hashable]]:
-    """Events that a subscriber was notified of twice."""
+    """(subscriber, event): events that a subscriber was notified of twice."""
     found = []
     for name, notifications in sorted(seen.items()):
         known: set[Hashable] = set()
@@ -99,7 +99,7 @@ BEFORE_ALL = EpochNumber(-1, -1)
 
 @dataclass
 class _Reached:
-    """How far a subscriber is, by what it was notified of in order."""
+    """How far a subscriber is, by its notifications in order."""
 
     epoch: int = -1
     own: dict[Topic, EpochNumber] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class _Reached:
     named: dict[Topic, EpochNumber] = field(default_factory=dict)
     """The highest number of it that events of other topics name."""
     names: set[tuple[int, Topic, frozenset[Topic]]] = field(default_factory=set)
-    """Of each event its epoch, its topic, and the topics that its stamp names."""
+    """The epoch, the topic, and the named topics of each event."""
 
     def note(self, one: Notification) -> None:
         epoch, places = _epoch(one.timestamp), _places(one.timestamp)
@@ -118,11 +118,11 @@ class _Reached:
             reached[topic] = max(place, reached.get(topic, BEFORE_ALL))
 
     def is_beyond(self, one: Notification) -> bool:
-        """Whether something that was notified comes after an event.
+        """Whether a notified event comes after `one`.
 
-        One of its topic with a higher number; one of another topic that passed this topic's manager
-        when the event had its number; one that has a higher number of any other topic; or one of a
-        later epoch.
+        That is one of its topic with a higher number; one of another topic that passed this topic's
+        manager when the event had its number; one with a higher number of any other topic; or one
+        of a later epoch.
         """
         places = _places(one.timestamp)
         own = places.pop(one.topic)
@@ -137,7 +137,7 @@ class _Reached:
         )
 
     def is_unordered_with(self, one: Notification) -> bool:
-        """Whether something of another topic was notified, and neither stamp names the other topic.
+        """Whether an event of another topic was notified, and neither stamp names the other topic.
 
         In production such a pair has no order.  It has one where both topics are in subscriptions
         that all managers know, so a protocol cannot hide behind this.
@@ -150,7 +150,7 @@ class _Reached:
 
 
 def needless_tags(seen: Mapping[str, Sequence[Notification]]) -> list[tuple[str, Hashable]]:
-    """Tagged events that are later than all that was seen before, or have nothing to do with it."""
+    """Tagged events without a reason: none notified before is later, or unordered with them."""
     found = []
     for name, notifications in sorted(seen.items()):
         reached = _Reached()
@@ -179,7 +179,7 @@ def shared_numbers(
 
 
 def _epoch(stamp: Timestamp | Stamp) -> int:
-    """Of a timestamp of [T] it is one of its entries, the number of the topic of swaps."""
+    """The epoch of a stamp; of a timestamp of [T] it is the number of the topic of swaps."""
     return stamp.epoch if isinstance(stamp, Stamp) else 0
 
 

@@ -1,6 +1,6 @@
-"""Lanes to an event service: what is put in one is handed over in its order, all at once.
+"""Lanes to an event service: the items of a lane are handed over in order, all at once.
 
-A lane has a task only while it has something, so that there may be many.
+A lane has a task only while it has items, so that there may be many.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class Lanes(Generic[T]):
-    """Lanes by key: one that has to wait holds up no other."""
+    """Lanes by key: a lane that waits holds up no other."""
 
     def __init__(
         self,
         hand_over: Callable[[list[T]], Awaitable[None]],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`hand_over` gets all that has gathered in a lane, and is not called again before it ends.
+        """`hand_over` gets all items of a lane, and is not called again for it before it ends.
 
         If it raises, `failed` is called with the reason.
         """
@@ -31,7 +31,7 @@ class Lanes(Generic[T]):
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
 
     def put(self, lane: Hashable, item: T) -> None:
-        """Hand something over after what is in the lane already."""
+        """Hand an item over after those that are in the lane already."""
         gathered = self._gathered.get(lane)
         if gathered is None:
             gathered = self._gathered[lane] = []

@@ -1,4 +1,4 @@
-"""``cubecast.ordered``: order across topics on what an application is connected to."""
+"""``cubecast.ordered``: order across topics on an existing node, connection or client."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def ordered(
     `policy` says what happens to an event that is out of order: "tagged" notifies it with
     `in_order` False, "drop" drops it and counts it in `dropped`.  `config` bounds what waits.
 
-    Entering raises what the service does if it cannot be reached.  TypeError or ValueError, in one
-    line, if an argument cannot be meant.
+    Entering raises the error of the service if it cannot be reached.  TypeError or ValueError, in
+    one line, if an argument is invalid.
     """
     return Ordered(
         service_of(service, name), managers=managers, first=first, policy=policy, config=config
@@ -64,9 +64,9 @@ def ordered(
 
 
 def total(node: Node, topics: Topic | Sequence[Topic], managers: Sequence[Member]) -> Ordered:
-    """What ``node.subscribe(topics, order="total", managers=...)`` gives: a member of its own.
+    """The result of ``node.subscribe(topics, order="total", managers=...)``: a member of its own.
 
-    The first at a node that is to manage takes the name by which it is listed.
+    If the node's address is among `managers`, the first member there takes it as its name.
     """
     wanted = [topics] if isinstance(topics, str) else list(topics)
     if not wanted:
@@ -78,7 +78,7 @@ def total(node: Node, topics: Topic | Sequence[Topic], managers: Sequence[Member
 
 
 def service_of(service: Any, name: Member | None) -> EventService:
-    """The event service as a member of that name sees it."""
+    """The event service for a member of that name."""
     if isinstance(service, Node):
         return CubecastService(service.address if name is None else name, service)
     if all(hasattr(service, part) for part in PARTS):
@@ -98,9 +98,9 @@ def service_of(service: Any, name: Member | None) -> EventService:
 async def connected(
     address: str, *, secret: str = "", tls: Tls | None = None, listen: str = "127.0.0.1:0"
 ) -> AsyncIterator[Any]:
-    """What `ordered` takes, by an address: nats://..., redis://..., or host:port of a node.
+    """A service for `ordered`, by an address: nats://..., redis://..., or host:port of a node.
 
-    A node is joined by one that listens on `listen`, with the cluster's `secret` or `tls`.
+    A new node, which listens on `listen`, joins that node with the cluster's `secret` or `tls`.
     `CubecastError`, in one line, if there is no answer or the client's package is not installed.
     """
     if address.startswith(("nats://", "tls://")):
@@ -156,12 +156,12 @@ def _imported(module: str, extra: str) -> Any:
 
 
 def _is_from(service: Any, module: str) -> bool:
-    """Whether an object's class, or one that it extends, is of a module: that is not imported."""
+    """Whether an object's class, or a base of it, is from a module, which is not imported."""
     return any(kind.__module__ == module for kind in type(service).__mro__)
 
 
 def _described(service: Any) -> str:
-    """What somebody passed, with advice if it is near to what is needed."""
+    """The type of the argument, with advice if it is near to what is needed."""
     kind = type(service)
     if isinstance(service, Client):
         return "a light client, which is no member: join the cluster with cubecast.join"

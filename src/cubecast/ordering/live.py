@@ -7,7 +7,7 @@
             print(message.topic, message.payload, message.in_order)
 
 A thin world around `cubecast.ordering.production`: it encodes, keeps the order of effects, and
-calls the clock.  What the module says to each member goes in one lane, and the events of each topic
+calls the clock.  The module's messages to each member go in one lane, and the events of each topic
 in one of their own: a topic whose subscribers are slow holds up no manager, and no other topic, and
 a member that is stopped holds up no other member.
 """
@@ -66,9 +66,9 @@ log = logging.getLogger(__name__)
 
 MICROSECONDS = 1_000_000
 CONTROL = None
-"""The lane of subscriptions: what is said to other members after one goes out after it."""
+"""The lane of subscriptions: messages to other members that follow one go out after it."""
 MAX_CHECKED = 4096
-"""Topic names that are known to be valid; beyond that they are checked again."""
+"""Topic names remembered as valid; beyond that they are checked again."""
 YEAR_MS = 365 * 24 * 3600 * 1000
 MAX_IN_A_ROW = 64
 """Events that one task publishes before others run."""
@@ -105,8 +105,8 @@ def make_module(
 def new_life() -> int:
     """Milliseconds since 1970, by which a later life is above an earlier one.
 
-    A clock that shows an earlier time was never set, and may show it again after the next start: a
-    life is then a number by chance, as two lives must differ and none is below 0.
+    A clock that shows an earlier time was never set, and may show it again after the next start:
+    then a life is a random number, as two lives must differ and none is below 0.
     """
     now_ms = time.time_ns() // 1_000_000
     return now_ms if now_ms > 0 else secrets.randbelow(YEAR_MS)
@@ -176,7 +176,7 @@ class Ordered:
         self._unpublished = self._unpublished_bytes = 0
         self._in_a_row = 0
         self._left_at = 0
-        """When an event left last, or the first that waits was published."""
+        """When an event last left, or when the first waiting event was published."""
         self._wake_at: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -186,7 +186,7 @@ class Ordered:
 
     @property
     def name(self) -> Member:
-        """By which other members know this one."""
+        """The name of this member."""
         return self._service.name
 
     @property
@@ -196,7 +196,7 @@ class Ordered:
 
     @property
     def forgotten(self) -> int:
-        """Events that came so late that it is not known whether they were notified: dropped."""
+        """Dropped events, so late that it is not known whether they were notified."""
         return self._module.subscriber.forgotten
 
     @property
@@ -217,7 +217,7 @@ class Ordered:
         return self
 
     async def _claim_name(self) -> None:
-        """Write to our own inbox, which no other member has: one that does hears of us."""
+        """Write to our own inbox, which no other member should read; one that does hears of us."""
         await self._service.send(self.name, encode_message(self._claim()))
 
     def _claim(self) -> Beat:
@@ -240,10 +240,10 @@ class Ordered:
         if error is None:
             await self.close()
         else:
-            await self._end()  # what went wrong first is what matters
+            await self._end()  # the first error is raised
 
     async def flush(self) -> None:
-        """Return when the service has taken everything that was published.
+        """Return when the service has taken all publications.
 
         `NotSent` if nothing has left for `publish_timeout_s`; what waits goes on waiting.
         """
@@ -253,9 +253,9 @@ class Ordered:
         await self._service.flush()
 
     async def close(self) -> None:
-        """Stop, when the service has taken what was published; it waits at most `leave_s`.
+        """Stop when the service has taken all publications; wait at most `leave_s`.
 
-        `NotSent` if something is left then.  A manager leaves its topics to others before.
+        `NotSent` if events are left then.  A manager hands its topics over before.
         """
         if not self._closed:
             with suppress(TimeoutError, Closed, NotSent):
@@ -289,7 +289,7 @@ class Ordered:
             event.set()
 
     def _fail(self, error: Exception) -> None:
-        """The service has failed, or the name is taken: tell all that use this member why."""
+        """Close this member and tell its callers why: the service failed, or the name is taken."""
         if not self._closed:
             self._failure = error
             log.error("member %s: %s", self.name, self._why_closed())
@@ -333,12 +333,12 @@ class Ordered:
         self._unpublished_bytes += len(payload)
         self._step(PublishCall(topic, payload))
         self._in_a_row += 1
-        if self._in_a_row >= MAX_IN_A_ROW:  # or a loop that publishes would let nothing leave
+        if self._in_a_row >= MAX_IN_A_ROW:  # lets other tasks run in a loop that publishes
             self._in_a_row = 0
             await asyncio.sleep(0)
 
     def _has_no_room(self) -> bool:
-        """Whether too many events wait, or some do in vain: room for others would hide that."""
+        """Whether too many events wait, or no event has left for too long."""
         if not self._unpublished:
             return False
         patience = in_microseconds(self._config.publish_timeout_s)
@@ -357,12 +357,12 @@ class Ordered:
             raise NotSent(topic, f"{reason}; {self._silence()}") from None
 
     def _silence(self) -> str:
-        """From whom we wait to hear."""
+        """The managers that have not answered, as text."""
         unheard = ", ".join(self._module.unheard)
         return f"no answer from {unheard}" if unheard else "all managers have answered"
 
     async def subscribe(self, *topics: Topic) -> None:
-        """Subscribe; returns when all that is published from now on will be notified.
+        """Subscribe; return when all later publications will be notified.
 
         `NotSubscribed` if managers have not answered for `subscribe_timeout_s`.
         """
@@ -388,7 +388,7 @@ class Ordered:
             self._check_open()
 
     async def unsubscribe(self, topic: Topic) -> None:
-        """Be notified of nothing more of a topic; what is unread already stays."""
+        """End the notifications of a topic; messages that are unread already stay."""
         self._check_open()
         self._step(UnsubscribeCall(topic))
 
@@ -429,9 +429,10 @@ class Ordered:
         return self._until_wanted(topic) if self._may_wait else asyncio.sleep(0)
 
     async def _until_wanted(self, topic: Topic) -> None:
-        """Wait until the application has read, or what has arrived waits for more of a topic.
+        """Wait until the application has read, or an arrived event waits for more of a topic.
 
-        The second, because waiting has an end: it would be tagged only because we did not read.
+        The second, because that wait is bounded: the event would be tagged only for lack of
+        reading.
         """
         await asyncio.sleep(0)
         while self._unread.full and not self._closed and not awaits(self._module, topic):
@@ -461,10 +462,10 @@ class Ordered:
             self._bring_about(self._module.step(cause, self._now()))
 
     def _bring_about(self, effects: list[Effect]) -> None:
-        """Do what the module asks for.
+        """Carry out the effects of the module.
 
-        What it says is said in its order, also what it says to itself: a topic is asked for at the
-        service before its manager, which may live here, hears of the subscription.
+        Messages go out in their order, also those to itself: the service gets a subscription before
+        the topic's manager, which may live here, hears of it.
         """
         for effect in effects:
             kind = type(effect)  # compared by identity: several for each event
@@ -518,7 +519,7 @@ class Ordered:
                     await service.unsubscribe(effect.topic)
 
     async def _hand_over_letters(self, letters: list[SendToModule]) -> None:
-        """Send to one member; one that takes nothing holds up no other."""
+        """Send to one member; a member that takes nothing holds up no other."""
         for letter in letters:
             data = encode_message(letter.message)
             if len(data) > self._service.largest:
@@ -538,7 +539,7 @@ class Ordered:
 
 
 def check_members(managers: Sequence[Member]) -> None:
-    """TypeError or ValueError, in one line, unless these may manage topics."""
+    """Raise TypeError or ValueError, in one line, unless these may manage topics."""
     if isinstance(managers, str):
         raise TypeError(f"managers is a list of names, not one: write [{managers!r}]")
     if not managers:

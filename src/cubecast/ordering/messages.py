@@ -1,4 +1,4 @@
-"""What ordering modules say to each other, from point to point ([T] Figures 5, 7 and 8)."""
+"""Messages between ordering modules, from point to point ([T] Figures 5, 7 and 8)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FillSubscription(msgspec.Struct, frozen=True, tag=True):
 
 
 class SubscriptionCompleted(msgspec.Struct, frozen=True, tag=True):
-    """COMPLETED_SUB_VC: all managers know the subscription; the clock that it begins with."""
+    """COMPLETED_SUB_VC: all managers know the subscription; carries its first clock."""
 
     kind: ClassVar[str] = "subscription-completed"
     wanted: Topic
@@ -63,7 +63,7 @@ class SubscriptionCompleted(msgspec.Struct, frozen=True, tag=True):
 
 
 class UpdateSubscription(msgspec.Struct, frozen=True, tag=True):
-    """UPDATE_SUB: what a subscriber is subscribed to from now on; nothing: not to `at` any more."""
+    """UPDATE_SUB: a subscriber's topics from now on; none: it has left `at`."""
 
     kind: ClassVar[str] = "update-subscription"
     subscriber: Member

@@ -1,7 +1,7 @@
 """The order of topics: which of two topics is the higher one, the same at every node.
 
 Topics that are listed come first, in the order of the list; all others follow by their names.
-Those with the most events are best listed first: their stamps are short.
+Topics with the most events are best listed first: their stamps are short.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ class Ranking:
         return self._key(one) < self._key(other)
 
     def sort(self, topics: Iterable[Topic]) -> list[Topic]:
-        """The highest first."""
+        """Sort topics, the highest first."""
         return sorted(topics, key=self._key)

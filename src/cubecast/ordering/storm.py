@@ -1,12 +1,12 @@
-"""Lives of ordering modules by chance: everything that may happen, and a verdict.
+"""Random runs of ordering modules under all faults, and a verdict.
 
 A storm has publishers, subscribers whose topics change, managers that crash, return, appear and
 leave, ranks that change, links that reorder and lose messages, and the wire format.  After a while
-faults stop, time goes on, and what should have come to rest is judged:
+faults stop, time goes on, and the result is judged:
 
 - no two events are seen in opposite orders, untagged; nothing is seen twice; every tag has a
 reason;
-- what the service brought to a subscriber of the topic was notified there;
+- an event that the service brought to a subscriber of the topic was notified there;
 - no publisher waits for a stamp, no event waits for another, every subscription is complete.
 """
 
@@ -35,7 +35,7 @@ QUIET: Time = 4_000
 
 
 class Weather(NamedTuple):
-    """Which faults a storm has: the chance of each in one step of the applications."""
+    """The faults of a storm: the chance of each in one step of the applications."""
 
     changes: float = 0.1
     crashes: float = 0.0
@@ -57,7 +57,7 @@ class Weather(NamedTuple):
 
 
 def draw_weather(rng: Random) -> Weather:
-    """Most storms have several faults, some have one only."""
+    """Draw faults: several in most storms, one in some."""
     return Weather(
         changes=rng.choice([0.0, 0.05, 0.15]),
         crashes=rng.choice([0.0, 0.02, 0.05]),
@@ -73,20 +73,20 @@ def draw_weather(rng: Random) -> Weather:
 
 
 def draw_bytes(seed: int) -> int | None:
-    """By a source of its own: the rest of a storm is the same with a bound and without."""
+    """Draw a bound from a generator of its own: the rest of a storm does not depend on it."""
     return Random(f"bytes {seed}").choice([None, None, None, 20, 5])
 
 
 @dataclass
 class Observed(OrderingWorld):
-    """A world that remembers what subscribers are owed."""
+    """A world that records the events that must be notified to each subscriber."""
 
     owed: dict[str, dict[Hashable, Topic]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     _promised: dict[tuple[Hashable, Topic], set[str]] = field(default_factory=dict)
 
     def publish(self, node: Member, topic: Topic, event: Hashable) -> None:
-        """Who has the topic when the application publishes is owed the event."""
+        """Record the present subscribers of the topic: the event must be notified to them."""
         for name in self.subscribed.get(topic, ()):
             if topic in self.module(name).subscriber.topics:
                 self._promised.setdefault((event, topic), set()).add(self.life_of(name))
@@ -163,7 +163,7 @@ class Storm:
         self.verdict: list[str] = []
 
     def run(self, steps: int = 60) -> list[str]:
-        """Live, come to rest, and be judged: what is wrong."""
+        """Run, come to rest, and judge; return the faults found."""
         for name in self.subscribers:
             for topic in self.rng.sample(self.topics, self.rng.randint(1, len(self.topics))):
                 self._toggle(name, topic)
@@ -214,7 +214,7 @@ class Storm:
         managers = [manager(topic) for topic in self.topics]
         living = [name for name in managers if name in self.world.modules]
         if node in managers and len(living) == 1:
-            return  # without a manager nothing goes on until one is back
+            return  # the last manager stays
         self.world.crash(node)
         self.leaving.discard(node)
         self.down[node] = self.world.now + self.rng.choice([10, 150, 600])
@@ -227,7 +227,7 @@ class Storm:
             self.world.subscribe(node, topic)
 
     def _leave(self) -> None:
-        """A manager asks others to take over; it goes when it is not needed, and comes back."""
+        """Let a manager leave: it goes when it is not needed, and comes back."""
         managers = [manager(topic) for topic in self.topics]
         living = [name for name in managers if name in self.world.modules]
         staying = [name for name in living if name not in self.leaving]
@@ -264,7 +264,7 @@ class Storm:
     # -- verdict ---------------------------------------------------------------------------------
 
     def judge(self) -> list[str]:
-        """What is wrong, in words."""
+        """The faults found, as text."""
         world = self.world
         wrong = [f"opposite orders: {one}" for one in inversions(world.seen)]
         wrong += [f"seen twice: {one}" for one in repeated(world.seen)]
@@ -295,6 +295,6 @@ class Storm:
         return sum(not one.in_order for seen in self.world.seen.values() for one in seen)
 
     def epochs(self) -> int:
-        """How many epochs subscribers have seen events of."""
+        """The number of epochs of which subscribers have seen events."""
         stamps = (one.timestamp for seen in self.world.seen.values() for one in seen)
         return len({getattr(stamp, "epoch", 0) for stamp in stamps})

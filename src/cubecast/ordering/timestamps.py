@@ -15,7 +15,7 @@ Topic: TypeAlias = str
 Number: TypeAlias = int
 
 EMPTY: Number = -1
-"""An entry that nobody has filled in; the paper's bottom, below every number."""
+"""An entry that no manager has filled in; the paper's bottom, below every number."""
 
 
 class Timestamp(Mapping[Topic, Number]):
@@ -64,11 +64,11 @@ Numbers: TypeAlias = tuple[tuple[Topic, Number], ...]
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
-    """The place of an event in production: its number, and what lies before it in other topics.
+    """The place of an event in production: its number, and what comes before it in other topics.
 
     `higher`: the numbers of topics before its own as the event's stamp passed their managers.
     `passed`: the last numbers of topics after its own that passed its manager since the event
-    before it.  A subscriber of those topics has both before the event, if it can wait.
+    before it.  A subscriber of those topics gets both before the event, if it can wait.
     """
 
     topic: Topic

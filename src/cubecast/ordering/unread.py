@@ -1,8 +1,8 @@
-"""What the application has not read yet: in order, and bounded.
+"""The messages that the application has not read yet: in order, and bounded.
 
-Beyond its limit the service below decides.  One that promises to lose nothing is not read any
-further, so that its publishers wait.  One that makes no such promise cannot be made to wait: what
-comes is dropped, and the next message says how much (`OrderedMessage.missed`).
+Beyond its limit the service below decides.  A service that promises to lose nothing is not read any
+further, so that its publishers wait.  One without that promise cannot be made to wait: new messages
+are dropped, and the next message says how many (`OrderedMessage.missed`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cubecast.ordering.timestamps import Stamp, Topic
 log = logging.getLogger(__name__)
 
 Policy: TypeAlias = Literal["tagged", "drop"]
-"""What becomes of an event that is out of order: notified with a tag, or dropped and counted."""
+"""The treatment of an event that is out of order: notified with a tag, or dropped and counted."""
 
 
 class OrderedMessage(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Unread:
     def __init__(self, limit: int, size: int, policy: Policy, drops: bool, owner: str) -> None:
         """At most `limit` messages, and no more after they have `size` bytes.
 
-        `drops`: whether what comes beyond is dropped; else there is no bound here.
+        `drops`: whether messages beyond that are dropped; else there is no bound here.
         """
         self._limit = limit
         self._most_bytes = size
@@ -63,7 +63,7 @@ class Unread:
 
     @property
     def filling(self) -> bool:
-        """Whether there is so much that the application should have its turn."""
+        """Whether so many messages are unread that the application should run."""
         return 2 * len(self._messages) >= self._limit or 2 * self._bytes >= self._most_bytes
 
     def put(self, message: OrderedMessage) -> None:

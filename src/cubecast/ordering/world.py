@@ -2,9 +2,9 @@
 
 Messages from point to point are in a queue per pair of nodes, first in, first out ([T] assumes it);
 an event is on its way to each subscriber by itself, so the service below orders nothing.  A *move*
-is one such channel; to make it delivers what it holds first.  Time stands still but for `tick`,
-which goes on to the next time at which a module wants to be woken.  Nodes crash and return with a
-new life; what a life was notified of is a sequence of its own.
+is one such channel; to make it delivers its first item.  Time stands still except for `tick`, which
+goes on to the next time at which a module wants to be woken.  Nodes crash and return with a new
+life; the notifications of each life are a sequence of their own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Module(Protocol):
 
 
 class NodePair(NamedTuple):
-    """Whose next message to which node arrives."""
+    """A link: source and target of messages."""
 
     source: Member
     target: Member
@@ -65,7 +65,7 @@ class EventDelivery(NamedTuple):
 
 Move: TypeAlias = NodePair | EventDelivery
 Make: TypeAlias = Callable[..., Module]
-"""Makes a module of a name, the order of topics, who manages a topic, and the topics managed there.
+"""Makes a module from a name, the order of topics, the manager of a topic, and its topics.
 
 Modules that can return take a `life`, too: 2 for the first time that a node returns.
 """
@@ -81,9 +81,9 @@ class OrderingWorld:
     modules: dict[Member, Module] = field(default_factory=dict)
     channels: dict[Move, deque[Cause]] = field(default_factory=dict)
     subscribed: dict[Topic, set[Member]] = field(default_factory=dict)
-    """Whom the service below notifies."""
+    """Topic -> the nodes that the service below notifies."""
     seen: dict[Member, list[Notification]] = field(default_factory=dict)
-    """By node, and by node and life for those that returned."""
+    """Notifications by node; by node and life for nodes that returned."""
     wire: bool = False
     """Whether messages and stamps cross the wire format."""
     in_sequence: bool = True
@@ -124,40 +124,40 @@ class OrderingWorld:
     # -- what happens to nodes -------------------------------------------------------------------
 
     def crash(self, node: Member) -> None:
-        """A node stops; what it has sent still arrives."""
+        """Stop a node; messages that it sent still arrive."""
         del self.modules[node]
         self.wakes.pop(node, None)
         for subscribers in self.subscribed.values():
             subscribers.discard(node)
 
     def restart(self, node: Member) -> None:
-        """A node that crashed begins a new life."""
+        """Begin a new life at a node that crashed."""
         self.lives[node] = self.lives.get(node, 0) + 1
         for move in [move for move in self.channels if isinstance(move, EventDelivery)]:
             if move.target == node:
-                del self.channels[move]  # the service had them for the life that is over
+                del self.channels[move]  # they were for the earlier life
         self._begin(node)
         self._do(node, Start())
 
     def life_of(self, node: Member) -> str:
-        """The name of what a node is notified of in its present life."""
+        """The name of a node in its present life, for its notifications."""
         life = self.lives.get(node, 0)
         return f"{node} in life {life}" if life else node
 
     # -- what the world does ---------------------------------------------------------------------
 
     def moves(self) -> list[Move]:
-        """The channels that hold something, in the order in which they came to."""
+        """The channels that are not empty, in the order in which they became so."""
         return [move for move, waiting in self.channels.items() if waiting]
 
     def move(self, move: Move, place: int = 0) -> None:
-        """Deliver what a channel holds first, or at another place where links keep no order."""
+        """Deliver the first item of a channel, or another one where links keep no order."""
         cause = self._take(move, place)
         if move.target in self.modules:
             self._do(move.target, cause)
 
     def lose(self, link: NodePair) -> None:
-        """Lose what a link holds first."""
+        """Lose the first item of a link."""
         self._take(link, 0)
 
     def _take(self, move: Move, place: int) -> Cause:
@@ -169,7 +169,7 @@ class OrderingWorld:
         return cause
 
     def move_by_chance(self, rng: Random, moves: Sequence[Move] | None = None) -> None:
-        """Deliver something; out of sequence, if links are so."""
+        """Deliver a random item; out of sequence, if links keep no order."""
         move = rng.choice(self.moves() if moves is None else moves)
         anywhere = isinstance(move, NodePair) and not self.in_sequence
         self.move(move, rng.randrange(len(self.channels[move])) if anywhere else 0)
@@ -191,7 +191,7 @@ class OrderingWorld:
             self.move(EventDelivery(event, node))
 
     def settle(self, choose: Callable[[list[Move]], Move] = lambda moves: moves[0]) -> None:
-        """Make moves until there is none."""
+        """Make moves until all channels are empty."""
         while moves := self.moves():
             self.move(choose(moves))
 
@@ -200,7 +200,7 @@ class OrderingWorld:
             self.move_by_chance(rng)
 
     def run_by_chance(self, rng: Random, until: Time, ticks: float = 0.05) -> None:
-        """Make moves and let time pass, by chance, until a time; then nothing is on its way."""
+        """Make moves and let time pass, by chance, until a time; then deliver everything."""
         while self.now < until:
             if self.wakes and (not self.channels or rng.random() < ticks):
                 self.tick()
@@ -247,12 +247,12 @@ class OrderingWorld:
         self.channels.setdefault(move, deque()).append(cause)
 
     def order_of(self, node: Member) -> list[Hashable]:
-        """The events that a node saw, those that are tagged in brackets."""
+        """The events that a node saw; tagged ones are in brackets."""
         return [one.event if one.in_order else (one.event,) for one in self.seen.get(node, ())]
 
 
 def over_the_wire(message: msgspec.Struct) -> msgspec.Struct:
-    """A message as its receiver decodes it; it has to be the same."""
+    """A message as its receiver decodes it, which must be equal."""
     decoded = decode_message(encode_message(message))
     assert decoded == message, f"{message} became {decoded}"
     return decoded
@@ -274,5 +274,5 @@ def _name(payload: object) -> Hashable:
 
 
 def stamps(world: OrderingWorld) -> Mapping[Hashable, object]:
-    """The timestamp of every event that somebody saw."""
+    """The timestamp of every event that was notified."""
     return {one.event: one.timestamp for seen in world.seen.values() for one in seen}

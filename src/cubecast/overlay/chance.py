@@ -1,4 +1,4 @@
-"""Numbers that look random and depend on nothing but what they are asked for.
+"""Pseudo-random numbers that depend only on the names of their streams.
 
 Every world (the event simulator, the rounds in plain Python, the compiled rounds, a task of Spark)
 draws from the same streams, so that a run gives the same result wherever it is computed and

@@ -1,7 +1,7 @@
 """One event through the overlays, in rounds: the plain world of `gossip.py`, and an oracle.
 
-The publisher has the event in round 0; what is pushed in a round arrives in the next.  Views stand
-still meanwhile: an event takes a few hops, a period of StaN is much longer.
+The publisher has the event in round 0; messages of a round arrive in the next.  Views stand still
+meanwhile: an event takes a few hops, a period of StaN is much longer.
 
 A message is lost with a chance that depends on nothing but (run, event, sender, receiver, overlay),
 so that engines which handle messages in another order lose the same ones.  A node that crashes in
@@ -38,7 +38,7 @@ Views: TypeAlias = dict[NodeId, dict[Topic, tuple[NodeId, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class GossipEvent:
-    """What is published."""
+    """An event, its publisher and its topics."""
 
     event: int
     publisher: int
@@ -66,18 +66,18 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class GossipOutcome:
-    """What became of an event, or of several."""
+    """The outcome of an event, or of several."""
 
     wanted: int = 0
     """Subscribers of its topics that stayed up, without the publisher."""
     delivered: int = 0
-    """Those of them that got it."""
+    """Subscribers among them that got it."""
     by_round: tuple[int, ...] = ()
     """How many got it in round 0 (none), 1, 2, ..."""
     messages: int = 0
-    """How many were sent; each is received, or lost, or for a node that is down."""
+    """Messages sent; each is received, or lost, or for a node that is down."""
     topic_links: int = 0
-    """How many it would have been with one message for each topic that shares a link."""
+    """Messages if each topic that shares a link had its own."""
     duplicates: int = 0
     strays: int = 0
     """Messages to nodes that subscribe to no topic of the event."""
@@ -86,7 +86,7 @@ class GossipOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether all that wanted it got it."""
+        """Whether all wanting nodes got it."""
         return self.delivered == self.wanted
 
     @property
@@ -96,7 +96,7 @@ class GossipOutcome:
         return total / sum(self.by_round) if any(self.by_round) else 0.0
 
     def __add__(self, other: GossipOutcome) -> GossipOutcome:
-        """Both together."""
+        """The sum of both."""
         rounds = max(len(self.by_round), len(other.by_round))
         padded = [tuple(by) + (0,) * (rounds - len(by)) for by in (self.by_round, other.by_round)]
         return GossipOutcome(
@@ -115,7 +115,7 @@ def disseminate(
     events: Iterable[GossipEvent],
     conditions: Conditions | None = None,
 ) -> list[GossipOutcome]:
-    """The outcome of each event; each finds the overlays as they are and nothing remembered."""
+    """The outcome of each event; each finds the same overlays and no memory of others."""
     given = conditions or Conditions()
     views = views_of(overlays)
     return [Dissemination(run, overlays, views, event, given).play() for event in events]
@@ -184,7 +184,7 @@ class Dissemination:
         return [effect for effect in effects if isinstance(effect, SendPush)]
 
     def _outcome(self, rounds: int) -> GossipOutcome:
-        """A node that crashed later may have had the event; it is not counted."""
+        """Count; a node that crashed later may have had the event, and is left out."""
         crashed = self.conditions.crashes.keys()
         wanted = {node for topic in self.event.topics for node in self.overlays.get(topic, ())}
         wanted -= {self.event.publisher, *crashed}
@@ -205,7 +205,7 @@ class Dissemination:
         return (draw(name, number) >> 11) * 2.0**-53 < self.conditions.loss
 
     def _contacts(self) -> dict[Topic, NodeId]:
-        """A random member that is up, for each topic that the publisher does not subscribe to."""
+        """A random live subscriber of each topic that the publisher does not subscribe to."""
         contacts: dict[Topic, NodeId] = {}
         for topic in self._topics():
             members = sorted(node for node in self.overlays.get(topic, ()) if self._is_up(node, 0))

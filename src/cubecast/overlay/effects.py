@@ -1,7 +1,7 @@
-"""What goes into a node of StaN, and what comes out of it.
+"""Causes and effects: the input and the output of a node of StaN.
 
-A node has one door: `step(cause, now)` returns the effects, in the order in which the world is to
-bring them about.  Time is in milliseconds of any clock that does not run backwards.
+A node has one method: `step(cause, now)` returns the effects, in the order in which the world
+carries them out.  Time is in milliseconds of any clock that does not run backwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TimeMs: TypeAlias = float
 
 @dataclass(frozen=True, slots=True)
 class ReceivedFromNode:
-    """A message came; the transport says from which node."""
+    """A message has arrived; the transport says from which node."""
 
     sender: NodeId
     message: Message
@@ -33,7 +33,7 @@ class Tick:
 class JoinTopic:
     """The node subscribes; the overlay management protocol gives it a first view.
 
-    The view is to have `size` members.  If there are fewer others, replies fill it later.
+    The view is to have `size` ids.  If there are fewer others, replies fill it later.
     """
 
     topic: Topic
@@ -50,7 +50,7 @@ class LeaveTopic:
 
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """The overlay management protocol names members that live; they are merged like a reply."""
+    """The overlay management protocol names live subscribers; they are merged like a reply."""
 
     topic: Topic
     others: tuple[NodeId, ...]
@@ -80,7 +80,7 @@ Cause: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class SendToNode:
-    """To another node of the topic, or to the node itself (a walk may end at its source)."""
+    """Send to another node of the topic, or to the node itself (a walk may end at its source)."""
 
     to: NodeId
     message: Message
@@ -96,7 +96,7 @@ class ViewChanged:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """The view is empty, so the node can find no member by itself: it needs `Introduce`."""
+    """The view is empty, so the node can find no subscriber by itself: it needs `Introduce`."""
 
     topic: Topic
 

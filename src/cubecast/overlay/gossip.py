@@ -1,8 +1,8 @@
 """Gossip over the overlays: each node that an event reaches pushes it on once ([N] 2.1, 2.2).
 
-*Infect and die*: a node pushes an event when it first has it, and never again, to all members of
-its views of those of the event's topics that it subscribes to.  How many these are is the view
-size, so the rule of connectivity is also the fan-out.
+*Infect and die*: a node pushes an event when it first has it, and never again, to all ids in its
+views of those of the event's topics that it subscribes to.  Their number is the view size, so the
+rule of connectivity is also the fan-out.
 
 Two ways to use the overlays:
 
@@ -47,7 +47,7 @@ class PublishEvent:
     event: EventId
     topics: tuple[Topic, ...]
     contacts: Mapping[Topic, NodeId] = field(default_factory=dict)
-    """A member of each topic that the publisher does not subscribe to, as far as it knows one."""
+    """A subscriber of each topic that the publisher does not subscribe to, if it knows one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ class SendPush:
 
 @dataclass(frozen=True, slots=True)
 class DeliverEvent:
-    """The application gets an event, for the first time."""
+    """Hand an event to the application, for the first time."""
 
     event: EventId
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The event was here before, or is of no topic that the node subscribes to."""
+    """Drop an event that was here before, or is of no topic that the node subscribes to."""
 
     event: EventId
     duplicate: bool
@@ -99,7 +99,7 @@ class Gossip:
     memory: int = 10_000
     """How many pairs of an event and an overlay are remembered; the oldest is forgotten first."""
     seen: dict[tuple[EventId, Topic | None], None] = field(default_factory=dict)
-    """What was pushed on; in separate overlays once for each."""
+    """(event, overlay) pairs that were pushed on; the overlay is None for shared links."""
     delivered: dict[EventId, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class Gossip:
             raise ValueError(f"memory must be 1 or more, not {self.memory}")
 
     def step(self, cause: Cause) -> list[Effect]:
-        """Act on a cause: the one door."""
+        """Act on a cause: the only method that changes the node."""
         match cause:
             case PublishEvent():
                 return list(self._publish(cause))
@@ -115,7 +115,7 @@ class Gossip:
                 return list(self._arrive(push))
 
     def _publish(self, cause: PublishEvent) -> Iterator[Effect]:
-        """The publisher has its own event; it pushes it to its views and to contacts."""
+        """Push the publisher's own event to its views and to contacts."""
         self._remember(self.delivered, cause.event)
         for push in self._pushes(cause.event, cause.topics):
             self._remember(self.seen, (cause.event, push.overlay))
@@ -144,7 +144,7 @@ class Gossip:
         return [Push(event, topics, topic) for topic in topics if topic in self.views]
 
     def _forward(self, push: Push) -> Iterator[SendPush]:
-        """To each member of the views concerned, in the order of ids."""
+        """Push to each id in the views concerned, in the order of ids."""
         concerned = push.topics if push.overlay is None else (push.overlay,)
         links: dict[NodeId, int] = {}
         for topic in concerned:

@@ -1,7 +1,7 @@
-"""How a node sees to it that one other node keeps it: the asking side of repair.
+"""The asking side of repair: how a node makes sure that one other node keeps it.
 
 A keeper holds the node in its view whatever it weighs (`rounds.py` gives the argument).  Here the
-keeper may be silent, so that belief and lease have ends, and the node's belief ends first:
+keeper may be silent, so that belief and lease expire, and the node's belief expires first:
 
 | state | event | what happens |
 |---|---|---|
@@ -11,7 +11,7 @@ keeper may be silent, so that belief and lease have ends, and the node's belief 
 | keeper k | a tick | ask k again |
 | keeper k | Kept from k | believe in k for longer |
 | keeper k | Refused from k, or k is gone, or no Kept for `patience_ms` | no keeper |
-| no keeper, no request | a tick | ask a random member of the view |
+| no keeper, no request | a tick | ask a random id of the view |
 | any | Kept from another | Release to it |
 
 Requests are numbered, and a Kept counts only for the request it answers.  The node believes in a
@@ -33,28 +33,28 @@ from cubecast.overlay.view import Weigh
 
 @dataclass
 class Keeper:
-    """Who keeps `node` in one topic, as far as the node knows."""
+    """The keeper of `node` in one topic, as far as the node knows."""
 
     node: NodeId
     weigh: Weigh
     patience_ms: TimeMs
     keeper: NodeId | None = None
     confirmed_ms: TimeMs = 0.0
-    """When the last request was sent that the keeper has answered."""
+    """When the last answered request was sent to the keeper."""
     asked: NodeId | None = None
-    """Who was sent a request that is open."""
+    """The node with the open request, if any."""
     asked_ms: TimeMs = 0.0
     number: int = 0
     """The number of the last request."""
 
     def visited_from(self, last_hop: NodeId, now: TimeMs) -> NodeId | None:
-        """A walk came: the node to ask, if it is worth it."""
+        """The node to ask after a walk from `last_hop`, if it is worth it."""
         if self.asked is not None or last_hop == self.node or not self._is_lighter(last_hop):
             return None
         return self._ask(last_hop, now)
 
     def tick(self, now: TimeMs, drawn: NodeId | None) -> NodeId | None:
-        """A period is over: the node to ask.  `drawn` is a random member of the view, if any."""
+        """The node to ask at the end of a period.  `drawn` is a random id of the view, if any."""
         self.asked = None
         if self.keeper is not None and now - self.confirmed_ms > self.patience_ms:
             self.keeper = None
@@ -62,7 +62,7 @@ class Keeper:
         return None if wanted is None else self._ask(wanted, now)
 
     def accepted(self, by: NodeId, number: int) -> NodeId | None:
-        """Kept came: the node to release, the former keeper or one that was not asked, if any."""
+        """The node to release after a Kept: the former keeper or one that was not asked, if any."""
         if by == self.asked and number == self.number:
             former, self.keeper = self.keeper, by
             self.asked, self.confirmed_ms = None, self.asked_ms
@@ -70,7 +70,7 @@ class Keeper:
         return by if by not in (self.keeper, self.asked) else None
 
     def lost(self, other: NodeId) -> None:
-        """Refused came from a node, or it is gone."""
+        """Note that a node has refused, or is gone."""
         if self.asked == other:
             self.asked = None
         if self.keeper == other:

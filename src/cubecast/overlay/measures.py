@@ -1,4 +1,4 @@
-"""What is measured of overlays ([N] 3.1): view sizes, unknown nodes, weak components.
+"""Measures of overlays ([N] 3.1): view sizes, unknown nodes, weak components.
 
 An overlay is a mapping from each of its nodes to that node's view.  These are the plain versions,
 for small worlds and as oracles.
@@ -46,7 +46,7 @@ def in_degrees(overlay: Overlay) -> dict[int, int]:
 
 
 def unknown(overlay: Overlay) -> set[int]:
-    """The nodes that no view holds; in a topic of one node there is none to know it."""
+    """The nodes that no view holds; a topic of one node has none."""
     if len(overlay) < 2:
         return set()
     return {node for node, degree in in_degrees(overlay).items() if degree == 0}
@@ -58,7 +58,7 @@ def dead_links(overlay: Overlay) -> int:
 
 
 def weak_components(overlay: Overlay) -> int:
-    """How many parts the overlay has if its links are taken without direction."""
+    """The number of parts of the overlay, with links taken without direction."""
     neighbours: dict[int, set[int]] = {node: set() for node in overlay}
     for node, view in overlay.items():
         for other in view:

@@ -1,4 +1,4 @@
-"""What the nodes of a topic's overlay say to each other ([N] Algorithm 2, and what repair adds).
+"""Messages between the nodes of a topic's overlay ([N] Algorithm 2, and those of repair).
 
 A message does not name its sender: the transport does (`effects.ReceivedFromNode`).  Ids in a set
 travel sorted, so that the order of a Python set never reaches the wire.
@@ -21,11 +21,11 @@ class CollectWalk(msgspec.Struct, frozen=True, tag="walk"):
     source: NodeId
     collected: tuple[NodeId, ...]
     ttl: int
-    """How many further hops the receiver is to arrange for."""
+    """How many further hops follow."""
 
 
 class CollectReply(msgspec.Struct, frozen=True, tag="reply"):
-    """COLLECTREPLY (A13): what a walk collected, from its last node to its source."""
+    """COLLECTREPLY (A13): the ids that a walk collected, from its last node to its source."""
 
     topic: Topic
     collected: tuple[NodeId, ...]
@@ -62,7 +62,7 @@ class KeepReleased(msgspec.Struct, frozen=True, tag="release"):
 
 
 class NotMember(msgspec.Struct, frozen=True, tag="absent"):
-    """Repair: the sender does not subscribe to the topic; the receiver took it for a member."""
+    """Repair: the sender does not subscribe to the topic, although the receiver's view holds it."""
 
     topic: Topic
 

@@ -1,9 +1,9 @@
-"""One topic's overlay in rounds, as plainly as it can be written: the oracle of faster engines.
+"""One topic's overlay in rounds, written as plainly as possible: the oracle of faster engines.
 
 Overlays of different topics never interact, so a run is played topic by topic.  Chance comes from
 numbered draws alone (`chance.py`); every engine that makes the same draws gives the same views.
 
-What a node does in a round ([N] Algorithm 2):
+The steps of a node in a round ([N] Algorithm 2):
 
 - A1-A4: it sends a walk to a random member of its view (draw 0).
 - A5-A11: a node that the walk visits adds its id and its view to the set, and sends the walk on to
@@ -29,28 +29,28 @@ rule of view sizes about one overlay in a hundred holds a node that is among the
 other node.
 
 *Keepers.*  Each node p has at most one keeper: a node u that holds p in its view whatever p
-weighs.  We say that u *pins* p.  A walk tells p who its last hop was, a node that holds p in its
-view; and p can compute weight(u, p).  The rules:
+weighs.  We say that u *pins* p.  A walk tells p its last hop, a node that holds p in its view; and
+p can compute weight(u, p).  The rules:
 
 1. p asks the lightest of its last hops of this round to be its keeper, if that is lighter than
    the keeper it has.  Lighter: by (weight(u, p), u), the order in which u itself ranks p.
 2. A node that has no keeper and is visited by no walk asks a random member of its view (draw 2000).
 3. u accepts the lightest of those that ask, while it pins fewer than `pins_limit(|view|)`.  It
-   refuses the others; they stay with the keeper they have.
-4. A view holds what its node pins, then the lightest others that it knows of.  Its size is
+      refuses the others; they stay with the keeper they have.
+   4. A view holds the pinned ids, then the lightest others that its node knows of.  Its size is
    constant.  Every merge (reply, offer, pin) stores the view by weight; in lock step every view is
    merged in every round, even if nothing came.
 
-All of it is local: p knows the senders of messages that came to it, its own view, its keeper and
-the answer it got; u knows its own view and what it pins.
+All of it is local: p knows the senders of its messages, its own view, its keeper and the answer it
+got; u knows its own view and its pins.
 
 Why it works.  Once a node has a keeper it always has one, because it gives one up only for another
 that has accepted; so it is in some view for good.  A node without one asks in every round: a last
 hop, or a member of its view.  A node's keeper only ever becomes lighter, so keepers come to rest;
 from then on the part of a view that is not pinned only ever becomes lighter, so views come to rest.
-What it costs: a keeper that moves to lighter and lighter holders soon is one that would hold the
-node anyway, so that at rest a pin displaces a lighter link only for those nodes that would be
-unknown without it.
+Cost: a keeper that moves to lighter and lighter holders soon is one that would hold the node
+anyway, so that at rest a pin displaces a lighter link only for those nodes that would be unknown
+without it.
 
 With loss, a walk or reply that is lost ends the walk, and a request that is lost is not accepted.
 Leases of keepers are not modelled here (`stan.py` has them): nodes of this model never die.
@@ -74,15 +74,15 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 FIRST_LOSS = 1000
 """The draw that decides about the first message of a walk; the others follow."""
 RANDOM_KEEPER = 2000
-"""The draw by which a silent node chooses a member of its view."""
+"""The draw by which an unvisited node chooses an id of its view."""
 
 Views: TypeAlias = dict[int, tuple[int, ...]]
-"""The view of each member, in its stored order."""
+"""The view of each node, in its stored order."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundConfig:
-    """What a run in rounds may vary; [N] leaves ttl, order, hash and rounding open."""
+    """The parameters of a run in rounds; [N] leaves ttl, order, hash and rounding open."""
 
     rounds: int = 8
     ttl: int = 5
@@ -116,7 +116,7 @@ def start_views(run: int, topic: int, members: Iterable[int], k: int) -> Views:
     """The overlay before StaN: k distinct random others each, in the order of drawing.
 
     Draws 0, 1, 2, ... of round 0 are indices into the sorted members; a node's own index and those
-    drawn before are passed over.  A node that is to have all others has them in the order of ids.
+    drawn before are skipped.  A node that is to have all others has them in the order of ids.
     """
     ids = sorted(set(members))
     if not 0 <= k <= max(0, len(ids) - 1):
@@ -162,13 +162,13 @@ def is_lost(name: int, message: int, loss: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a node's walk did in one round."""
+    """A node's walk in one round."""
 
     source: int
     hops: tuple[tuple[int, int], ...]
     """(last hop, visited node) for each visit."""
     collected: frozenset[int]
-    """What the reply brought, without the source; empty if the walk or its reply was lost."""
+    """The ids of the reply, without the source; empty if the walk or its reply was lost."""
     replied: bool
 
 
@@ -183,7 +183,7 @@ class Overlay:
     keepers: dict[int, int] = field(default_factory=dict)
     """The keeper of each node that has one; stays empty in faithful mode."""
     pins: dict[int, set[int]] = field(default_factory=dict)
-    """What each node pins: the nodes whose keeper it is."""
+    """The nodes that each node pins: those whose keeper it is."""
     visited: set[int] = field(default_factory=set)
     """In turn: the nodes that a walk visited since their own last turn."""
 
@@ -215,7 +215,7 @@ class Overlay:
     def _settle_keepers(
         self, round_: int, before: Mapping[int, tuple[int, ...]], last_hops: Mapping[int, set[int]]
     ) -> None:
-        """Rules 1 to 3: all ask, then all answer, then all give their former keepers up."""
+        """Rules 1 to 3: all nodes ask, then all answer, then all give their former keepers up."""
         requests: dict[int, list[int]] = {}
         for node in before:
             asked = self.wanted_keeper(node, round_, before[node], last_hops[node])
@@ -232,7 +232,7 @@ class Overlay:
     # -- in turn ---------------------------------------------------------------------------------
 
     def _take_turn(self, node: int, round_: int) -> None:
-        """The walk is read whole; then visits have their effects; then the reply; then rule 2.
+        """Read the whole walk; then apply its visits; then the reply; then rule 2.
 
         A visit: the visited node asks its last hop (rule 1), then it is offered the source.
         """
@@ -251,7 +251,7 @@ class Overlay:
             self.visited.discard(node)
 
     def _ask(self, node: int, round_: int, last_hops: set[int]) -> None:
-        """A node asks for a keeper and has its answer at once."""
+        """Ask for a keeper for a node, and answer at once."""
         keeper = self.wanted_keeper(node, round_, self.views[node], last_hops)
         if keeper is None:
             return
@@ -298,14 +298,14 @@ class Overlay:
         return best
 
     def _change_keeper(self, node: int, keeper: int) -> None:
-        """The keeper has accepted: it pins the node, and the former keeper no longer does."""
+        """Set a keeper that has accepted: it pins the node, and the former one no longer does."""
         if node in self.keepers:
             self.pins[self.keepers[node]].discard(node)
         self.keepers[node] = keeper
         self.pins.setdefault(keeper, set()).add(node)
 
     def lightest(self, node: int, offered: Iterable[int]) -> tuple[int, ...]:
-        """A14-A17 and rule 4: pinned ids, then the lightest others; as many as there were."""
+        """A14-A17 and rule 4: pinned ids, then the lightest others; the size stays."""
         view = self.views[node]
         pinned = self.pins.get(node, set())
         others = sorted(

@@ -1,7 +1,7 @@
 """A node of StaN: one random overlay per topic, aligned by weights ([N] Algorithms 1 and 2).
 
-`Stan.step(cause, now)` is the one door.  The node knows no socket and no clock, and chance is a
-function that it is given.  Its topics never interact: what aligns them is that a link weighs the
+`Stan.step(cause, now)` is the only entry.  The node knows no socket and no clock, and chance is a
+function that it is given.  Its topics never interact: they are aligned because a link weighs the
 same in all of them.
 
 *Faithful* mode is Algorithm 2 with the slips of its print mended:
@@ -16,9 +16,10 @@ same in all of them.
 
 - Offer: a node that a walk visits merges the walk's source into its own view.
 - Keeper: see `keepers.py`.
-- Removal: an id is removed when the transport cannot reach it or it answers that it is not a member
-  (`NotMember`), and sets that still carry it do not bring it back for a while (it is *buried*).
-- Turns: a node's walks start at the members of its view in turn, so that each link is tried.
+- Removal: an id is removed when the transport cannot reach it or it answers that it does not
+  subscribe (`NotMember`), and sets that still carry it do not bring it back for a while (it is
+  *buried*).
+- Turns: a node's walks start at the ids of its view in turn, so that each link is tried.
 
 Everything is bounded: a view by its size, pins and burials per topic by constants, requests by one
 per topic, a walk by (TTL + 1)(size + 1) ids.
@@ -78,16 +79,16 @@ class StanConfig:
     period_ms: TimeMs = 30_000.0
     """[N] 3.2 runs rounds of 30 seconds."""
     patience_periods: float = 3.5
-    """How long a node believes in a keeper that does not answer: three requests may be lost."""
+    """How long a node believes in a silent keeper: three requests may be lost."""
     lease_periods: float = 5.5
     """How long a keeper pins without a request; more than the node's patience."""
     burial_periods: float = 20.0
-    """How long an id that is gone is not taken from others' sets: longer than views hold it."""
+    """How long a gone id is not taken from others' sets: longer than views hold it."""
     collected_limit: int = 4096
     """How many ids a walk or a reply may carry; larger ones are dropped."""
     removes_dead: bool | None = None
     """Whether unreachable ids are removed; unset: in repairing mode.  Setting it in faithful mode
-    is how failures look that the overlay management protocol below StaN would report."""
+    shows failures as the overlay management protocol below StaN would report them."""
 
     def __post_init__(self) -> None:
         if self.ttl < 0:
@@ -116,7 +117,7 @@ class StanConfig:
 
 @dataclass
 class StanTopic:
-    """What a node knows of a topic that it subscribes to."""
+    """The state of a node in a topic that it subscribes to."""
 
     view: OverlayView
     keeper: Keeper
@@ -124,17 +125,17 @@ class StanTopic:
 
 @dataclass
 class Stan:
-    """The node `node`; `choose` is its chance."""
+    """The node `node`; `choose` gives its random numbers."""
 
     node: NodeId
     config: StanConfig
     choose: Choose
     topics: dict[Topic, StanTopic] = field(default_factory=dict)
     requests: int = 0
-    """No request to a keeper in a topic that was left has a higher number."""
+    """The highest number of a request to a keeper in topics that were left."""
 
     def step(self, cause: Cause, now: TimeMs) -> list[Effect]:
-        """Act on a cause: all that the node does happens here."""
+        """Act on a cause: the only method that changes the node."""
         before = {topic: self.topics[topic].view.ids for topic in self._touched(cause)}
         effects = list(self._act(cause, now))
         for topic, ids in before.items():
@@ -148,7 +149,7 @@ class Stan:
         return membership.view.ids if membership else ()
 
     def check_invariants(self, cause: Cause | None = None) -> None:
-        """For worlds and tests: raise if a view is not sound (one that the cause may change)."""
+        """Raise if a view that the cause may change is not sound; for worlds and tests."""
         for topic in self.topics if cause is None else self._touched(cause):
             self.topics[topic].view.check_invariants()
 
@@ -217,21 +218,21 @@ class Stan:
         yield from self._changes(cause.topic, ())
 
     def _unsubscribe(self, topic: Topic) -> None:
-        """Forget the topic, but not its numbers: answers and releases of then may be on the way."""
+        """Forget the topic, but not its numbers: old answers and releases may be on the way."""
         if membership := self.topics.pop(topic, None):
             self.requests = max(self.requests, membership.keeper.number)
 
     def weigh(self, topic: Topic) -> Weigh:
-        """Algorithm 1: the same function in every topic, which is what aligns the overlays."""
+        """Algorithm 1: the same function in every topic, which aligns the overlays."""
         return partial(weight, hashing=self.config.hashing)
 
     # -- Algorithm 2 -----------------------------------------------------------------------------
 
     def _tick(self, topic: Topic, now: TimeMs) -> Iterator[Effect]:
-        """A1-A4: send a walk to a random member of the view; there is none to an empty view.
+        """A1-A4: send a walk to a random id of the view, unless it is empty.
 
-        In repairing mode the members take turns, in random order, so that a link to a node that is
-        gone is noticed within as many periods as the view has members.
+        In repairing mode the ids take turns, in random order, so that a link to a node that is gone
+        is noticed within as many periods as the view has ids.
         """
         membership = self.topics[topic]
         membership.view.expire(now)
@@ -247,7 +248,7 @@ class Stan:
     def _walk(
         self, membership: StanTopic, sender: NodeId, walk: CollectWalk, now: TimeMs
     ) -> Iterator[Effect]:
-        """A5-A13; then, in repairing mode, what the visit tells this node."""
+        """A5-A13; then, in repairing mode, learn from the visit."""
         view = membership.view
         if len(walk.collected) > self.config.collected_limit:
             return
@@ -305,7 +306,7 @@ class Stan:
             yield SendToNode(asked, Keep(topic, self.topics[topic].keeper.number))
 
     def _forget(self, topic: Topic, node: NodeId, now: TimeMs) -> None:
-        """A node is gone from a topic.  Only views that hold it bury it: burials are few."""
+        """Remove a node from a topic.  Only views that hold it bury it: burials are few."""
         if self.config.removal and node in self.view(topic):
             until = now + self.config.burial_periods * self.config.period_ms
             self.topics[topic].view.remove(node, until)

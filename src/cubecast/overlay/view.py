@@ -1,9 +1,9 @@
-"""A node's view of one topic: the lightest members it knows of, and those that it pins.
+"""A node's view of one topic: the lightest ids it knows of, and those that it pins.
 
 Invariants (`check_invariants`):
 
 1. A view holds no id twice and never its own node's.
-2. It holds at most `size` ids, and loses one only to another, or because that one is gone, or
+2. It holds at most `size` ids, and loses one only to another, or because the id is gone, or
    because the size shrinks.
 3. Every pinned id is in it, and at most `pins_limit(size)` are pinned.
 4. A buried id is not in it.
@@ -22,7 +22,7 @@ from cubecast.overlay.rounds import pins_limit
 Weigh: TypeAlias = Callable[[int, int], int]
 """The weight of the link from the first node to the second ([N] Algorithm 1)."""
 BURIALS_LIMIT = 64
-"""How many ids that are gone a view remembers; the longest remembered is forgotten first."""
+"""How many gone ids a view remembers; the oldest is forgotten first."""
 
 
 class Pin(NamedTuple):
@@ -39,13 +39,13 @@ class OverlayView:
 
     node: NodeId
     size: int
-    """How many ids it is to hold.  A15 takes |view| instead: the same, unless ids are removed."""
+    """The number of ids to hold.  A15 takes |view| instead: the same, unless ids are removed."""
     weigh: Weigh
     ids: tuple[NodeId, ...] = ()
     """In the order of drawing at first, by weight once merged."""
     pins: dict[NodeId, Pin] = field(default_factory=dict)
     buried: dict[NodeId, TimeMs] = field(default_factory=dict)
-    """Until when ids that are gone are not taken from others' sets; the oldest burial first."""
+    """Gone id -> until when it is not taken from others' sets; the oldest burial first."""
     probed: dict[NodeId, TimeMs] = field(default_factory=dict)
     """When a walk of this node was last sent to each id of the view."""
 
@@ -55,13 +55,13 @@ class OverlayView:
         self.ids = tuple(dict.fromkeys(id_ for id_ in self.ids if id_ != self.node))[: self.size]
 
     def merge(self, offered: Iterable[NodeId]) -> None:
-        """A14-A17: keep what is pinned, then the lightest of the offered ids and the view."""
+        """A14-A17: keep the pinned ids, then the lightest of the offered ids and the view."""
         others = {*self.ids, *offered} - self.pins.keys() - self.buried.keys() - {self.node}
         lightest = self._ranked(others)[: self.size - len(self.pins)]
         self.ids = tuple(id_ for _, id_ in sorted((*self._ranked(self.pins), *lightest)))
 
     def resize(self, size: int) -> None:
-        """The topic has grown or shrunk.  Pins that are too many go, the heaviest first."""
+        """Change the size with the topic.  Pins that are too many go, the heaviest first."""
         if size < 0:
             raise ValueError(f"a view's size must be 0 or more, not {size}")
         self.size = size
@@ -90,7 +90,7 @@ class OverlayView:
         return True
 
     def unpin(self, other: NodeId, number: int) -> None:
-        """The other withdraws its requests up to this one; from now on its weight decides.
+        """Withdraw the other's requests up to this one; from now on its weight decides.
 
         A release that a later request has overtaken changes nothing.
         """
@@ -100,13 +100,13 @@ class OverlayView:
     # -- ids that are gone -----------------------------------------------------------------------
 
     def longest_unprobed(self) -> list[NodeId]:
-        """Those ids of the view to which a walk of this node was sent longest ago, or never."""
+        """The ids of the view to which a walk of this node was sent longest ago, or never."""
         self.probed = {id_: self.probed.get(id_, -1.0) for id_ in self.ids}
         first = min(self.probed.values(), default=0.0)
         return [id_ for id_, time in self.probed.items() if time == first]
 
     def remove(self, other: NodeId, buried_until: TimeMs) -> None:
-        """The other is gone; sets that still name it do not bring it back until then."""
+        """Remove a gone id; sets that still name it do not bring it back until then."""
         self.pins.pop(other, None)
         self.ids = tuple(id_ for id_ in self.ids if id_ != other)
         self.buried.pop(other, None)
@@ -115,11 +115,11 @@ class OverlayView:
             del self.buried[next(iter(self.buried))]
 
     def dig_up(self, other: NodeId) -> None:
-        """The other spoke to us: it lives."""
+        """End the burial of a node that spoke to us."""
         self.buried.pop(other, None)
 
     def welcome(self, others: Iterable[NodeId]) -> None:
-        """The overlay management protocol says that these live: merge them, buried or not."""
+        """Merge ids that the overlay management protocol reports as live, buried or not."""
         introduced = tuple(others)
         for other in introduced:
             self.dig_up(other)
@@ -131,7 +131,7 @@ class OverlayView:
         self.buried = {id_: until for id_, until in self.buried.items() if until > now}
 
     def check_invariants(self) -> None:
-        """For worlds and tests: raise if an invariant of this module does not hold."""
+        """Raise if an invariant of this module does not hold; for worlds and tests."""
         assert len(set(self.ids)) == len(self.ids) <= self.size, (self.node, self.ids)
         assert self.node not in self.ids, (self.node, self.ids)
         assert self.pins.keys() <= set(self.ids), (self.node, self.pins, self.ids)

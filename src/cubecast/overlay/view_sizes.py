@@ -1,4 +1,4 @@
-"""How many neighbours a node has in a topic's overlay ([N] 3.1).
+"""The number of neighbours of a node in a topic's overlay ([N] 3.1).
 
 A random graph of n nodes with ln n + c links each is connected with probability e^(-e^(-c)).
 For 0.99 that is c = 4.600.  [N] does not say how the number is rounded: we round up, and the lab

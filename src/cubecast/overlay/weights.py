@@ -1,10 +1,10 @@
 """The weight of a link, by which a node ranks its neighbours ([N] Algorithm 2, lines 14 to 17).
 
 [N] writes ``H(str p + str q)`` and leaves H open.  A weight is asymmetric and the same in every
-topic: that is why nodes which share topics end up with the same neighbours in them.
+topic: so nodes that share topics end up with the same neighbours in them.
 
 Our hash is `mixed`.  `concatenated` keeps the paper's ambiguity: "1" + "23" is "12" + "3".
-`symmetric` gives both directions of a link one weight; it is there to show what that changes.
+`symmetric` gives both directions of a link one weight; it serves to show what that changes.
 Ties are broken by id, the lower one first.
 """
 

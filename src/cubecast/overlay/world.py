@@ -49,7 +49,7 @@ Snapshot: TypeAlias = dict[int, dict[int, tuple[NodeId, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class NetworkConditions:
-    """What the network and the clocks do."""
+    """The behaviour of the network and the clocks."""
 
     least_latency_ms: TimeMs = 20.0
     most_latency_ms: TimeMs = 200.0
@@ -74,10 +74,10 @@ class NetworkConditions:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """Something that happens to a node; `topic` is meant for join and leave."""
+    """A change of a node; join and leave have a `topic`."""
 
     period: float
-    """When, counted in periods from the start."""
+    """The time, in periods from the start."""
     kind: Kind
     node: int
     topic: int | None = None
@@ -104,7 +104,7 @@ class OverlayWorld:
     nodes: dict[NodeId, Stan] = field(default_factory=dict)
     """The nodes that are up."""
     subscribers: dict[Topic, set[NodeId]] = field(default_factory=dict)
-    """Who subscribes, up or down: what the overlay management protocol knows."""
+    """The subscribers, up or down, as the overlay management protocol knows them."""
     now: TimeMs = 0.0
     sent: Counter[str] = field(default_factory=Counter)
     """How many messages of each kind were sent, and how many were lost."""
@@ -142,7 +142,7 @@ class OverlayWorld:
         return snapshots
 
     def run_until(self, time: TimeMs) -> None:
-        """Let everything happen that is due by then."""
+        """Run all events that are due by then."""
         while self._agenda and self._agenda[0][0] <= time:
             self.now, _, act = heappop(self._agenda)
             act()
@@ -158,7 +158,7 @@ class OverlayWorld:
     # -- churn -----------------------------------------------------------------------------------
 
     def apply(self, change: NodeChange) -> None:
-        """Make a change now; one that does not apply (a crash of a node that is down) is none."""
+        """Make a change now; ignore one that does not apply (a crash of a node that is down)."""
         node = NodeId(change.node)
         match change.kind:
             case "crash":
@@ -171,7 +171,7 @@ class OverlayWorld:
                 self._leave(node, Topic(change.topic))
 
     def _return(self, node: NodeId) -> None:
-        """A new life with the subscriptions of the former one and none of its views."""
+        """Begin a new life with the subscriptions of the former one and none of its views."""
         if node in self.nodes or not self._lives[node]:
             return
         self._start(node)
@@ -196,14 +196,14 @@ class OverlayWorld:
         self._resize(topic)
 
     def _introduce(self, node: NodeId, topic: Topic) -> None:
-        """A newcomer gets a random view; as many random members hear of it."""
+        """Give a newcomer a random view; as many random subscribers hear of it."""
         size = self._resize(topic)
         self._do(node, JoinTopic(topic, self._sample(topic, node, size), size))
         for other in self._sample(topic, node, size):
             self._do(other, Introduce(topic, (node,)))
 
     def _resize(self, topic: Topic) -> int:
-        """The size of views by the number of subscribers; members that have another learn it."""
+        """The view size by the number of subscribers; subscribers with another size are told."""
         ids = self.subscribers.get(topic, set())
         size = view_size(len(ids), self.connected, self.rounding)
         for node in sorted(ids & self.nodes.keys()):
@@ -213,14 +213,14 @@ class OverlayWorld:
         return size
 
     def _sample(self, topic: Topic, node: NodeId, size: int) -> tuple[NodeId, ...]:
-        """Random members of a topic that are up."""
+        """Random subscribers of a topic that are up."""
         others = sorted((self.subscribers[topic] & self.nodes.keys()) - {node})
         return tuple(self._random.sample(others, min(size, len(others))))
 
     # -- events ----------------------------------------------------------------------------------
 
     def _start(self, node: NodeId) -> None:
-        """A node comes up; its first tick is at a random moment of the coming period."""
+        """Start a node; its first tick is at a random moment of the coming period."""
         self._lives[node] += 1
         life = self._lives[node]
         chance = Random(combined(combined(self.run, node), life))

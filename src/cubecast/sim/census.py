@@ -1,11 +1,11 @@
-"""Counts everything that a process keeps, table by table, without knowing its tables.
+"""Counts the entries of every table that a process keeps, without knowing the tables.
 
 From an object of the protocol the census follows attributes and entries, and counts the entries of
 every table (dict, list, set, deque, tuple) under the class and the attribute that hold it.  A table
 that is added to the protocol tomorrow is counted without a change here.
 
-1. Only objects of the protocol are followed (`PACKAGES`).  The world, ports and functions are not:
-   what they keep is not the process's.
+1. Only objects of the protocol are followed (`PACKAGES`).  The world, ports and functions are not
+   followed: their tables do not belong to the process.
 2. Each object is counted once per census, where the shortest way leads to it.  Objects that two
    processes of one simulation share are counted in both.
 3. Numbers, bit masks, text and bytes are not tables; an int that is a set of slots has at most as
@@ -53,7 +53,7 @@ def census(*roots: object) -> Tables:
 
 
 def _fields(thing: object) -> Iterable[tuple[str, Any]] | None:
-    """The attributes of an object of the protocol; None if it is none, or a tuple or a table.
+    """The attributes of an object of the protocol; None for a tuple, a table or any other object.
 
     A named tuple has as many fields as its class says: that is a record, not a table, so its
     fields are followed and not counted.

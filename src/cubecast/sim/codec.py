@@ -1,10 +1,10 @@
 """The wire in the simulator: every message is encoded and decoded on its way, and counted.
 
-A simulated network hands objects from node to node, so what the wire format cannot say passes
-unseen: a negative number, a set that is too large, a type that comes back as another.  With
+A simulated network hands objects from node to node, so a value that the wire format cannot express
+passes unseen: a negative number, a set that is too large, a type that comes back as another.  With
 ``World(..., codec=WireCodec())`` every message that leaves a node is encoded as live nodes do it
-(`cubecast.net.wire.packets`, `cubecast.net.wire.views`) and decoded again; the receiver gets what
-came out.
+(`cubecast.net.wire.packets`, `cubecast.net.wire.views`) and decoded again; the receiver gets the
+decoded message.
 
 Invariants:
 
@@ -12,7 +12,7 @@ Invariants:
 2. A receiver shares no object with the sender but the bodies of publications, which the simulator
    names by number: a frame carries a payload of `payload` bytes for each.
 3. `counts` and `sizes` are per copy: a frame to three children counts three times.  Bytes are those
-   of whole packets, without what TCP and IP add.
+   of whole packets, without the headers of TCP and IP.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class CodecError(AssertionError):
 
 
 class MessageFormat(Protocol):
-    """What a world asks of the format that its messages cross."""
+    """The interface that a world expects of its message format."""
 
     def cross(self, message: Message, copies: int = 1) -> Message:
-        """What arrives of a message of which so many copies are sent."""
+        """Return the message that arrives when so many copies of it are sent."""
 
 
 class WireCodec:
@@ -65,7 +65,7 @@ class WireCodec:
             raise ValueError(f"a payload has at least a byte, not {payload}")
         self.payload = payload
         self.counts: Counter[str] = Counter()
-        """Messages by kind; what travels in a parcel is named with it, as "parcel/wave"."""
+        """Messages by kind; a message in a parcel is named with it, as "parcel/wave"."""
         self.sizes: Counter[str] = Counter()
         """Bytes by kind."""
         self.largest: Counter[str] = Counter()
@@ -104,18 +104,18 @@ class WireCodec:
         raise WireError(f"no packet is made for a {type(message).__name__}")
 
     def _frame(self, frame: Frame) -> tuple[bytes, Frame]:
-        """A frame whose payloads are the numbers of its messages; it gets its own body back."""
+        """Encode and decode a frame; its payloads are message numbers, its body is kept."""
         sent = self._outgoing(frame.body)
         raw = encode_frame(_with_body(frame, sent, frame.size))
         back = self._frames.decode(raw, {topic_id(frame.topic): frame.topic})
         if back is None or not isinstance(back.body, Payloads) or back.body.cut() != sent.payloads:
-            raise WireError("the payloads are others")
+            raise WireError("the payloads differ")
         if (back.body.time, [*back.body.headed]) != (sent.time, [*sent.headed]):
-            raise WireError("the time or the headers are others")
+            raise WireError("the time or the headers differ")
         return raw, _with_body(back, frame.body, frame.size)
 
     def _outgoing(self, body: Collection[object]) -> OutgoingFrame:
-        """What is sent: payloads, or a retained value with its headers."""
+        """The outgoing frame: payloads, or a retained value with its headers."""
         if isinstance(body, Value):
             return OutgoingFrame(body.body.payloads, body.body.time, body.body.headed)
         return OutgoingFrame([self._payload(ident) for ident in body], 0)
@@ -126,7 +126,7 @@ class WireCodec:
 
 
 def name_of(message: Any) -> str:
-    """The kind of a message, and of what is in it if it is a parcel."""
+    """The kind of a message; of a parcel, also the kind of its content."""
     kind: str = message.kind
     return f"{kind}/{message.message.kind}" if isinstance(message, Parcel) else kind
 
@@ -145,7 +145,7 @@ def _with_body(frame: Frame, body: Any, size: int) -> Frame:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two messages say the same; frames, routes and ACKs are compared field by field."""
+    """Whether two messages are equal; frames, routes and ACKs are compared field by field."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Frame | Ack) and isinstance(other, Frame | Ack):
@@ -162,6 +162,6 @@ def _fields(message: Frame | Ack) -> list[object]:
 
 
 def _told(message: object) -> str:
-    """A message for people, cut where it is long."""
+    """A message as text for people, cut if it is long."""
     text = repr(message)
     return text if len(text) <= LONGEST_TOLD else text[:LONGEST_TOLD] + "…"

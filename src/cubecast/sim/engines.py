@@ -1,4 +1,4 @@
-"""Which engine does a run, and why another does not.
+"""Which engine does a run, and why the others cannot.
 
 =============  =================================================================================
 ``reference``  the protocol objects (`cubecast.sim.world`): every protocol, scenario and network
@@ -7,8 +7,8 @@
 =============  =================================================================================
 
 The last two are compiled.  They give the reference's run, so the choice changes nothing but the
-time: ``auto`` takes compiled code where it can, ``kernel`` and ``reference`` insist.  What compiled
-code can do is known here without loading it.
+time: ``auto`` takes compiled code where it can, ``kernel`` and ``reference`` insist.  This module
+knows what compiled code can run without loading it.
 """
 
 from __future__ import annotations

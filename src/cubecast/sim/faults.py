@@ -1,4 +1,4 @@
-"""What links do to messages, as named options.
+"""Faults of links and nodes, as named options.
 
 Every option is a probability or a span of time; all chance comes from one generator, so a seed
 replays a run.  The default does nothing.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Nothing that is sent from `start` on and before `end` passes between `side` (a bit mask)
-    and the others; what is under way at `start` arrives.
+    """Drops messages sent from `start` on and before `end` between `side` (a bit mask) and the
+    others; messages under way at `start` arrive.
     """
 
     start: Time
@@ -35,8 +35,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Nothing that is sent from `start` on and before `end` passes from a node of `sources` to one
-    of `peers` (bit masks); the other way is open.
+    """Drops messages sent from `start` on and before `end` from a node of `sources` to one of
+    `peers` (bit masks); the other way is open.
     """
 
     start: Time
@@ -52,8 +52,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """What is sent from `start` on and before `end`, from a node of `sources` to one of `peers`
-    (bit masks), takes `factor` times as long, and `delay` more.
+    """Slows messages sent from `start` on and before `end`, from a node of `sources` to one of
+    `peers` (bit masks): they take `factor` times as long, and `delay` more.
     """
 
     start: Time
@@ -71,9 +71,9 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class MuteNode:
-    """`node` answers no waves from `start` on and before `end`; all else it says arrives.
+    """Drops the answers of `node` to waves from `start` on and before `end`, and nothing else.
 
-    With `to` it answers all others.
+    With `to`, only the answers to that node.
     """
 
     node: NodeId
@@ -82,7 +82,7 @@ class MuteNode:
     to: NodeId = -1
 
     def keeps(self, source: NodeId, peer: NodeId, message: Message, now: Time) -> bool:
-        """Whether a message is an answer that is not sent.  A network carries it in an envelope."""
+        """Whether a message is an answer to be dropped.  A network carries it in an envelope."""
         if source != self.node or not self.start <= now < self.end or self.to not in (-1, peer):
             return False
         parcel = getattr(message, "message", message)
@@ -91,7 +91,7 @@ class MuteNode:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """`node` does nothing from `start` on and before `end`; what arrives waits."""
+    """Stops `node` from `start` on and before `end`; messages that arrive wait."""
 
     node: NodeId
     start: Time
@@ -137,7 +137,7 @@ class Faults:
     slows: tuple[Slow, ...] = ()
     mutes: tuple[MuteNode, ...] = ()
     until: Time | None = None
-    """Nothing is left to chance with what leaves from then on."""
+    """No random fault happens to messages that leave from then on."""
     lost: int = 0
     duplicated: int = 0
     _world: World | None = None

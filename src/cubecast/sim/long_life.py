@@ -1,4 +1,4 @@
-"""Long life: a cluster that runs for a year, and what it keeps at the end of each day.
+"""Long life: a cluster that runs for a year, and the tables it keeps at the end of each day.
 
 Theory of operation.  Time is slow motion: a unit is ten seconds, a hop takes 100 to 200 s, and all
 delays of the protocol are in proportion to a hop, as always in the simulator.  So a day is 216
@@ -6,21 +6,21 @@ round trips and 54 rounds of failure detection, and a year of 64 nodes takes min
 costs little but is not left out.  What a node keeps depends on what happened to it, not on how long
 a hop takes.
 
-Events fill the first half of a day.  Nodes crash and begin again, some before anybody noticed;
+Events fill the first half of a day.  Nodes crash and begin again, some before any node noticed;
 nodes leave and come back as newcomers; once a week the cluster parts for hours.  Long-lived topics
 get messages from publishers that change daily, and subscribers for a few hours.  Requests with a
 ``reply/<id>`` topic of their own come all day; two nodes follow patterns.  Links lose messages.
 
 At the end of a day every fault is over, every node is back, the subscriptions are those of the
-first morning, and the world has settled.  What lives is then the same every day, so what is kept
-must be, too.  `DayEnd.tables` counts it by `cubecast.sim.census`, table by table.
+first morning, and the world has settled.  The live topics and nodes are then the same every day, so
+the tables must be, too.  `DayEnd.tables` counts them by `cubecast.sim.census`, table by table.
 
-A process that ends takes with it what it kept too long, and a node that comes back begins another
-life.  So node 0, the *eldest*, lives one life through all days, and some other *elders* are
-excluded and come back, but never end.  They are counted by themselves as well: what grows with time
-alone grows in the eldest, what is carried from life to life in the others.  Single days vary by
-what happened in them; the median of many days hardly does, so medians of early and late days are
-compared (`Chronicle.grown`).
+A process that ends drops what it kept too long, and a node that comes back begins another life.  So
+node 0, the *eldest*, lives one life through all days, and some other *elders* are excluded and come
+back, but never end.  They are counted by themselves as well: a table that grows with time alone
+grows in the eldest, one that is carried from life to life in the others.  Single days vary by their
+events; the median of many days hardly does, so medians of early and late days are compared
+(`Chronicle.grown`).
 
 A run is a function of its `LifePlan`.  The trace of all applications is judged at the end.
 """
@@ -57,17 +57,17 @@ REPLY = "reply/"
 
 
 FORGET_AFTER: Time = 2 * HOUR
-"""A topic that nobody here uses is forgotten, by the end of its day."""
+"""A topic that no node here uses is forgotten by the end of its day."""
 ABSENT_FOR: Time = DAY
-"""A node that was excluded is looked for, and history kept for it."""
+"""How long an excluded node is looked for, and history is kept for it."""
 
 
 PASSING = (
     "Answer.", "Change.", "Final.", "Gathering.", "Install.", "Listing.", "Question.",
     "Waves._gatherings",
 )  # fmt: skip
-"""What belongs to messages and waves: how many are under way at midnight is chance, and the last
-view's message is as large as what the last node brought along.  They count for the bound."""
+"""Tables of messages and waves: how many are under way at midnight is chance, and the last view's
+message is as large as the state that the last node brought along.  They count for the bound."""
 CACHES = ("Peer.sent", "StreamTable._trees")
 """Memories of a fixed size (`TESTS_REMEMBERED` a peer, `REMEMBERED_TREES` a topic): how full they
 are is chance.  They count for the bound, too."""
@@ -81,12 +81,12 @@ and for each topic and each member."""
 
 
 class LongLifeError(AssertionError):
-    """A day did not come to an end: somebody still waits for something."""
+    """A day did not come to an end: some node still waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class LifePlan:
-    """What happens in a life; all chance comes from `seed`."""
+    """The parameters of a life; all chance comes from `seed`."""
 
     nodes: int = 64
     days: int = 365
@@ -117,7 +117,7 @@ class LifePlan:
         """Entries that one node may keep at the end of a day (docs/guarantees.md, "Bounds").
 
         Per member, per topic that lives here, and per topic and member: its stream, and what is
-        known of it.  At most all topics live at one node, that which follows ``#``.
+        known of it.  At most all topics live at one node: the one that follows ``#``.
         """
         members, topics = self.nodes, self.topics + self.replies
         return PER_NODE + PER_MEMBER * members + topics * (PER_TOPIC + PER_STREAM * members)
@@ -125,7 +125,7 @@ class LifePlan:
 
 @dataclass(frozen=True, slots=True)
 class DayEnd:
-    """What all nodes keep at the end of a day."""
+    """The tables of all nodes at the end of a day."""
 
     day: int
     tables: Tables
@@ -133,11 +133,11 @@ class DayEnd:
     eldest: Tables
     """Of node 0, which lives one life."""
     elders: Tables
-    """Of those together that come back and never end."""
+    """Of the other elders together, which come back and never end."""
     most: int
     """Entries at the node that keeps the most."""
     topics: int
-    """Topics that live: those with a subscriber."""
+    """Topics that live: topics with a subscriber."""
 
     @property
     def entries(self) -> int:
@@ -146,7 +146,7 @@ class DayEnd:
 
 @dataclass(slots=True)
 class Chronicle:
-    """What came of a life."""
+    """The outcome of a life."""
 
     plan: LifePlan
     days: list[DayEnd] = field(default_factory=list)
@@ -158,7 +158,7 @@ class Chronicle:
     ) -> dict[str, tuple[float, float]]:
         """Tables that grew from the first days after a warm-up to the last: the medians of both.
 
-        So many entries of one table are chance: on the average of all nodes, and of elders.
+        Growth of a table by up to `per_node` entries per node, or `per_elder` per elder, is chance.
         """
         days, plan = self.days[warm_up:], self.plan
         groups = {
@@ -193,7 +193,7 @@ def _medians(days: Sequence[Tables]) -> dict[str, float]:
 def people(params: Params) -> Mortality:
     """Nodes of the production protocol, with delays in proportion to a hop.
 
-    Those by which something is forgotten are hours, so that a day sees the end of what it begins.
+    Delays after which state is forgotten are hours, so that a day sees the end of what it begins.
     """
     trip = params.round_trip()
     config = replace(params.config(), forget_after=FORGET_AFTER)
@@ -252,7 +252,7 @@ class LongLife:
         self._followers: dict[NodeId, str] = {}
         self._asked = 0
         self._requests: dict[Topic, tuple[NodeId, NodeId]] = {}
-        """Reply topic -> who asks, who answers."""
+        """Reply topic -> asking node, answering node."""
 
     def run(self, tell: Callable[[DayEnd], None] | None = None) -> Chronicle:
         """Live through all days; `tell` is called at the end of each."""
@@ -305,7 +305,7 @@ class LongLife:
                 down = rng.choice((HOUR // 12, rng.randint(3 * HOUR, 5 * HOUR)))
                 self._at(at + down, self._restart, node)
         if day % WEEK == WEEK - 1:
-            others = range(1, plan.nodes)  # of equal sides that with the lowest slot stays
+            others = range(1, plan.nodes)  # of equal sides, the one with the lowest slot stays
             side = frozenset(rng.sample(others, rng.randint(1, plan.nodes // 2)))
             self._at(self._time(6 * HOUR), self._part, side)
             self._at(EVENTS_UNTIL - HOUR, self._part, frozenset())
@@ -317,7 +317,7 @@ class LongLife:
         self.world.post(self.world.now + after, act, *args)
 
     def _end_day(self, day: int) -> None:
-        """All is over: let the world settle, and count."""
+        """Let the world settle at the end of a day, and count."""
         for node in sorted(self.world.down):
             self._restart(node, None, self.world.now)
         for topic, (asker, _) in list(self._requests.items()):
@@ -338,7 +338,7 @@ class LongLife:
         self.chronicle.happened[what] += 1
 
     def _stays(self, node: NodeId) -> bool:
-        """Whether an application at `node` goes on: it is up, and does not leave."""
+        """Whether the application at `node` goes on: the node is up and does not leave."""
         return self.world.is_up(node) and node not in self.world.leaving
 
     def _publish(self, node: NodeId, topic: Topic, now: Time) -> None:
@@ -369,19 +369,19 @@ class LongLife:
         self.world.subscribe(asker, topic)
 
     def on_joined(self, world: Any, node: NodeId, topic: Topic) -> None:
-        """The topic of a reply is ready: answer."""
+        """Answer a request, as its reply topic is ready."""
         asker, answerer = self._requests.get(topic, (-1, -1))
         if node == asker and self._stays(answerer):
             self.world.publish(answerer, topic)
 
     def on_deliver(self, world: Any, node: NodeId, topic: Topic, ident: int) -> None:
-        """A reply came: its topic is not needed any more."""
+        """End a request, as its reply has come."""
         if self._requests.get(topic, (-1, -1))[0] == node:
             self._count("replies")
             self._end_request(topic, node)
 
     def _end_request(self, topic: Topic, asker: NodeId) -> None:
-        """The asker wants no more of it, nor does who follows the replies: nobody remains."""
+        """Unsubscribe the asker from the reply topic, which then has no subscriber."""
         del self._requests[topic]
         if self.world.is_up(asker) and self.world.wants(asker, topic):
             self.world.unsubscribe(asker, topic)
@@ -392,7 +392,7 @@ class LongLife:
             self.world.crash(node)
 
     def _restart(self, node: NodeId, _: None, now: Time) -> None:
-        """Begin again, with what it wants; of short visits and requests nothing is left."""
+        """Begin again with the lasting subscriptions; short visits and requests are gone."""
         if self.world.is_up(node):
             return
         self.world.restart(node)
@@ -414,7 +414,7 @@ class LongLife:
         self._at(3 * HOUR, self._come_back, node, self.world.lives[node])
 
     def _come_back(self, node: NodeId, life: int, now: Time) -> None:
-        """Begin again, once the others have let this life go."""
+        """Begin again, once the other nodes have let this life go."""
         if self.world.lives[node] != life:
             return
         if self.world.is_up(node):

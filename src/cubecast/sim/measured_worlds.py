@@ -1,13 +1,13 @@
-"""Worlds that look closer: histograms of latencies, delays and barriers; what churn costs.
+"""Worlds that measure more: histograms of latencies, delays and barriers; the cost of churn.
 
 `WatchedWorld` costs more per message than `World` does, `ChangingWorld` does not; neither changes
-anything in a run.  What they tally has the names that compiled code gives the same things.
+anything in a run.  Their tallies have the same names as in compiled code.
 
 latency            time from the publish call to delivery, publishers' own left out;
 delay              time from reception to delivery ([J] 4: t_d);
 barrier            direct predecessors that a publication of VCube-PS carries ([J] 3.2);
 barrier_unreduced  messages delivered at the publisher since its last publication, that included:
-                   what a barrier holds if nothing is ever struck from it.
+                   what a barrier holds if nothing is ever removed from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXACT_BITS = 13
 
 
 class LateMeter(Meter):
-    """Leaves out what is published before `since`, until when a system warms up."""
+    """Leaves out publications before `since`, the end of the warm-up."""
 
     def __init__(self, since: Time = 0) -> None:
         super().__init__()
@@ -50,8 +50,8 @@ class LateMeter(Meter):
 
 
 class ChangingWorld(World):
-    """A node subscribes from the call of ``subscribe`` on, for the meter: from then on VCube-PS
-    delivers.  Completed subscriptions are counted."""
+    """Counts a node as subscribed from the call of ``subscribe`` on, for the meter, as VCube-PS
+    delivers from then on; also counts completed subscriptions."""
 
     joins = 0
 
@@ -72,7 +72,7 @@ class ChangingWorld(World):
         return receive
 
     def figures(self) -> dict[str, float]:
-        """What is measured beside the meter's summary."""
+        """The measurements besides the meter's summary."""
         found = {
             "receptions": float(self.meter.receptions),
             "own_deliveries": float(self.meter.own_deliveries),
@@ -92,7 +92,7 @@ class WatchedWorld(World):
             name: Counter() for name in ("latency", "delay", "barrier", "barrier_unreduced")
         }
         self.dependent = 0
-        """Publications by nodes that had delivered something of the topic before."""
+        """Publications by nodes that had delivered a message of the topic before."""
         self.delayed: set[int] = set()
         """Messages that waited for a predecessor somewhere."""
         self._arrived: dict[tuple[NodeId, int], Time] = {}
@@ -136,7 +136,7 @@ class WatchedWorld(World):
             self._tally(node, publication.body)
 
     def figures(self) -> dict[str, float]:
-        """What is measured beside the meter's summary."""
+        """The measurements besides the meter's summary."""
         delays = self.histograms["delay"]
         found = {
             "dependent": float(self.dependent),
@@ -190,7 +190,7 @@ def rounded(tally: Mapping[int, int]) -> dict[int, int]:
 
 
 def _broker_of(nodes: int, brokers: int) -> list[NodeId]:
-    """Whose block each node belongs to; a broker to its own."""
+    """The broker of each node's block; a broker belongs to its own."""
     ids = broker_ids(nodes, brokers)
     return [ids[bisect(ids, node) - 1] for node in range(nodes)]
 

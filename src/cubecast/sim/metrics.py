@@ -1,4 +1,4 @@
-"""What a simulated run measures, as the papers define it.
+"""The metrics of a simulated run, as the papers define them.
 
 Latency is the mean over all (message, subscriber) pairs of arrival or delivery minus the time
 `publish` was called; the publisher's own delivery is left out ([J] 4, "Latency").  A false

@@ -1,9 +1,9 @@
-"""Network models: when does what a node sends arrive?
+"""Network models: when a message arrives.
 
 `SendingQueue` is the model of [J] section 4 and `ServiceRate` that of [B] section 6; `Uniform`
 draws a delay per message and so reorders freely, as does `LogNormal`, whose delays have the long
-tail of wide-area networks; `Regions` has a latency for every pair of regions.  Each passes what it
-sends through `Faults` where there are any.
+tail of wide-area networks; `Regions` has a latency for every pair of regions.  Each passes its
+messages through `Faults` where there are any.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class SendingQueue:
             self.longest_queue = ahead + copies
 
     def forget_samples(self) -> None:
-        """Begin to sample anew: what was before was the warm-up."""
+        """Drop the samples so far: they were the warm-up."""
         self._queued = [0] * len(self._queued)
         self._queued_sum = [0] * len(self._queued_sum)
         self.longest_queue = 0
 
     def mean_wait(self) -> float:
-        """How long a copy waits for those before it, in the mean over all copies that were sent."""
+        """The mean time that a copy waits for those before it, over all copies that were sent."""
         copies = sum(self._queued)
         return sum(self._queued_sum) / copies - 1 if copies else 0.0
 

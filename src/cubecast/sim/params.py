@@ -16,7 +16,7 @@ from cubecast.topology import MAX_DIMENSION
 
 MAX_NODES = 1 << 16
 MAX_TIME: Time = 10**9
-"""Times stay far below what a trace can hold, also when they are multiplied by a count."""
+"""Keeps times far below what a trace can hold, also when they are multiplied by a count."""
 MAX_MESSAGES = 10**6
 """Publications that one run may plan."""
 NETWORKS = ("queue", "service", "uniform", "lognormal", "regions")
@@ -50,12 +50,12 @@ class ParamError(ValueError):
 
 
 _CORE = Config()
-"""The defaults of the production protocol, which stand there alone."""
+"""The defaults of the production protocol, defined only there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """What can be set about a run; scenarios choose their own defaults."""
+    """The parameters of a run; scenarios choose their own defaults."""
 
     most_nodes: ClassVar[int] = MAX_NODES
     nodes: int = 8
@@ -68,7 +68,7 @@ class Params:
     span: Time = 1000
     """Publications are spread over this long."""
     wait: int = 1
-    """discussion: how many messages a node wants to see before it answers ([J] 4.3)."""
+    """discussion: how many messages a node waits for before it answers ([J] 4.3)."""
     changes: int = 0
     """Joins and leaves in all."""
     topics: int = 0
@@ -164,7 +164,7 @@ class Params:
         return replace(self, **changes)
 
     def as_json(self) -> dict[str, Any]:
-        """What differs from a quiet network is shown; the rest is the defaults."""
+        """The parameters that differ from a quiet network; the rest are defaults."""
         shown = asdict(self)
         return {name: value for name, value in shown.items() if value not in ((), 0.0)}
 
@@ -249,7 +249,7 @@ class Params:
 
 
 class WideParams(Params):
-    """The same for as many nodes as the compiled kernel has room for; the reference has less."""
+    """The same for as many nodes as the compiled kernel has room for; the reference has fewer."""
 
     __slots__ = ()
     most_nodes: ClassVar[int] = 1 << MAX_DIMENSION

@@ -37,7 +37,7 @@ PROTOCOLS: dict[str, str] = {
     "best-effort": "the same trees, delivered as it comes: no order, no repair",
     "srpt": "SRPT-S, one root per topic and forwarders, like Scribe ([J] 4)",
     "srpt-b": "a tree of brokers per topic, each with subscribers of its own ([J] 4.6)",
-    "srpt-told": "SRPT-S, and the root tells everybody of joins and leaves ([J] 4.5)",
+    "srpt-told": "SRPT-S, and the root tells all nodes of joins and leaves ([J] 4.5)",
     "fixed-tree": "one root per topic, subscribers only, causal barriers ([B] 6)",
 }
 SINGLE_ROOT = {
@@ -53,7 +53,7 @@ class ProtocolChoiceError(ValueError):
 
 
 def maker(name: str, params: Params, seed: str) -> MakeProcess:
-    """How to make the process of each node; `seed` draws what the protocol leaves to chance."""
+    """How to make the process of each node; `seed` draws the protocol's random choices."""
     return protocol_named(name)(params, seed)
 
 
@@ -114,11 +114,11 @@ MAKERS: Registry[MakeProtocol] = Registry(
         "fixed-tree": _rooted("fixed-tree", FixedTree),
     },
 )
-"""How each protocol makes its processes, by name; a user's own begin their trees at publishers."""
+"""How each protocol makes its processes, by name; a user's own trees begin at publishers."""
 
 
 def refuse_impossible(name: str, params: Params) -> None:
-    """What a protocol cannot run with.
+    """Raise an error for parameters that a protocol cannot run with.
 
     SRPT-S forwards through nodes that do not subscribe, so that every id of the cube exists.
     """
@@ -136,7 +136,7 @@ def refuse_impossible(name: str, params: Params) -> None:
 
 MORTAL: dict[str, str] = {
     "cubecast": "the production protocol with agreed views",
-    "flood": "to everybody, delivered as it comes: no order, no repair, no views",
+    "flood": "to all nodes, delivered as it comes: no order, no repair, no views",
 }
 """The protocols whose nodes may crash and restart, by name."""
 
@@ -149,12 +149,12 @@ where slots may change hands, so does the next node."""
 
 @dataclass(frozen=True, slots=True)
 class Mortality:
-    """How to make the lives of nodes, and how long the protocol needs to find out who is there."""
+    """How to make the lives of nodes, and how long the protocol needs to agree on the members."""
 
     make: MakeLife
     recovery: Time = 0
-    """Faults have ended: within this long a node that is gone is known to be gone, or one that is
-    out and lives is found, and all who can reach each other have agreed on that."""
+    """Time after the end of the faults within which a node that is gone is known to be gone, an
+    excluded node that lives is found, and all nodes that reach each other have agreed on that."""
     codec: Callable[[], MessageFormat] | None = None
     """The format that its messages cross between live nodes, if there is one."""
 
@@ -216,11 +216,11 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
 
 
 def recovery_of(detector: DetectorConfig, epochs: AgreementConfig, nodes: int) -> Time:
-    """How long the production protocol needs to agree on who is there.
+    """How long the production protocol needs to agree on the members.
 
     A death is noticed `deaf_after` after its last round of tests at the latest; a change of the
-    view takes two ballots; who is out hears of the others with the next beacon, asks everybody in
-    turn for a place, and if all of these are gone it goes on alone and is found as such.
+    view takes two ballots; an excluded node hears of the others with the next beacon and asks each
+    in turn for a place; if all of these are gone it goes on alone and is found as such.
     """
     noticed = detector.deaf_after + 2 * detector.test_every
     agreed = 2 * (epochs.answer_after + 4 * epochs.repeat_after)

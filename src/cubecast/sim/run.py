@@ -35,7 +35,7 @@ Make: TypeAlias = Callable[[NodeId, Port], Process]
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run."""
+    """The outcome of a run."""
 
     params: Params
     seed: int
@@ -44,11 +44,11 @@ class Outcome:
     trace: list[Record] | None
     header: Header
     histograms: dict[str, dict[int, int]] = field(default_factory=dict)
-    """{value: how often}, if the run was looked at closely."""
+    """{value: count}, if the run was measured closely."""
     mean_queues: Sequence[float] = ()
     """Mean size of each node's sending queue; none if the network has no queues."""
     at_rest: bool = True
-    """Whether everything was done in the time that the run was given."""
+    """Whether the run came to rest in the time that it was given."""
 
     @property
     def ok(self) -> bool:
@@ -107,7 +107,7 @@ def run(
 
 
 def _judge(outcome: Outcome, unsent: int) -> None:
-    """Have the checkers look at the trace."""
+    """Run the checkers on the trace."""
     assert outcome.trace is not None
     report = outcome.report = check(outcome.trace)
     metrics = outcome.metrics
@@ -173,7 +173,7 @@ def _run_objects(
     make: Make | None,
     **options: Any,
 ) -> int:
-    """Fill the outcome; how many publications the protocol has not taken."""
+    """Fill the outcome; return how many publications the protocol has not taken."""
     params = outcome.params
     name = f"{scenario.name}/{outcome.seed}"
     network = params.network_for(name)
@@ -208,7 +208,7 @@ def _run_objects(
 
 
 def _kind(look: Look, protocol: str, params: Params) -> Callable[..., World]:
-    """The world that measures what is asked for."""
+    """The world class that measures what is asked for."""
     if look == "closely":
         return partial(WatchedWorld, brokers=params.broker_count() if protocol == "srpt-b" else 0)
     return ChangingWorld if look == "changing" else World
@@ -235,7 +235,7 @@ def _measure(outcome: Outcome, world: World, network: NetworkModel, elapsed: flo
 
 
 def _rests(world: World, params: Params) -> bool:
-    """Run as long as there is something to do; whether that ended."""
+    """Run as long as events are left; return whether that ended."""
     try:
         planned = max(world.instants, default=0) + world.turns_take
         world.run(until=planned + params.span + params.horizon)
@@ -245,7 +245,7 @@ def _rests(world: World, params: Params) -> bool:
 
 
 def _settles(world: MortalWorld, params: Params, recovery: Time) -> bool:
-    """Run all that is planned, and then until all is done; whether that was within the bound.
+    """Run all that is planned, then until it has settled; return whether it did within the bound.
 
     Processes with a detector of their own never rest.
     """

@@ -1,4 +1,4 @@
-"""The built-in scenarios: who subscribes, who publishes what and when.
+"""The built-in scenarios: who subscribes, and who publishes what and when.
 
 A scenario plans events in a fresh `World`; everything random in it comes from the generator it is
 handed, which depends on the seed alone, so that protocols are compared on the same run.
@@ -36,12 +36,12 @@ class Scenario:
     draw: Callable[[Params, Random], Params] | None = None
     """Chooses parameters by the seed, where the scenario varies them from run to run."""
     takes: tuple[str, ...] = ()
-    """The parameters in `WORKLOAD` that mean something to it."""
+    """The parameters in `WORKLOAD` that this scenario uses."""
     mortal: bool = False
     """Whether processes may crash: its world is a `MortalWorld` (`cubecast.sim.crashes`)."""
 
     def ignores(self) -> set[str]:
-        """Parameters that would change nothing."""
+        """Parameters that change nothing in this scenario."""
         return set(WORKLOAD if self.draw is None else WORKLOAD + DRAWN) - set(self.takes)
 
 
@@ -49,7 +49,7 @@ WORKLOAD = (
     "subscribers", "publishers", "messages", "span", "wait", "changes", "scale",
     "topics", "skew", "every", "spread", "session", "batch",
 )  # fmt: skip
-"""Parameters that say who does what and when."""
+"""Parameters that say which node does what and when."""
 DRAWN = ("loss", "duplicate", "reorder", "spike", "window")
 """Other parameters that a storm draws from its seed."""
 
@@ -93,7 +93,7 @@ def multi_publisher(world: World, params: Params, rng: Random) -> None:
 class Discussion:
     """[J] 4.3: everyone answers once, some time after seeing `wait` messages.
 
-    How long each thinks is drawn beforehand: it must not depend on who is served first.
+    Each thinking time is drawn beforehand: it must not depend on the order of deliveries.
     """
 
     def __init__(self, params: Params, rng: Random, answered: list[bool]) -> None:
@@ -117,11 +117,11 @@ class Discussion:
         return answer
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Membership is static here."""
+        """Do nothing: membership is static here."""
 
 
 def discussion(world: World, params: Params, rng: Random) -> None:
-    """`wait` members open with one message each; everyone else answers what it has seen."""
+    """`wait` subscribers open with one message each; all others answer what they have seen."""
     members = params.draw_members(rng)
     world.establish(TOPIC, members)
     openers = rng.sample(members, min(params.wait, len(members)))
@@ -132,7 +132,7 @@ def discussion(world: World, params: Params, rng: Random) -> None:
 
 
 class QuestionAnswer:
-    """Whoever is asked answers as soon as it sees the question."""
+    """An application whose node answers a question as soon as it is delivered there."""
 
     def __init__(self, answerer: dict[int, NodeId]) -> None:
         self.answerer = answerer
@@ -142,11 +142,11 @@ class QuestionAnswer:
             world.publish(node, topic, reply_to=(ident,))
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Membership is static here."""
+        """Do nothing: membership is static here."""
 
 
 def question_answer(world: World, params: Params, rng: Random) -> None:
-    """`messages` questions over `span`; another member answers each at once."""
+    """`messages` questions over `span`; another subscriber answers each at once."""
     members = params.draw_members(rng)
     world.establish(TOPIC, members)
     answerer: dict[int, NodeId] = {}
@@ -162,21 +162,21 @@ def question_answer(world: World, params: Params, rng: Random) -> None:
 
 
 class Churn:
-    """Members come and go; a node that is joining is left alone until it is in."""
+    """Subscribers come and go; a node that is joining is left alone until it has joined."""
 
     def __init__(self, world: World, members: list[NodeId]) -> None:
         self._inside = [node in members for node in range(len(world.processes))]
         self._joining = [False] * len(world.processes)
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
-        """Nobody answers."""
+        """Do nothing: there are no answers."""
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
         self._inside[node] = True
         self._joining[node] = False
 
     def swap(self, world: World, rng: Random) -> None:
-        """One member leaves and one outsider joins ([J] 4.5 keeps the number constant)."""
+        """Replace one subscriber by one outsider ([J] 4.5 keeps the number constant)."""
         inside = [node for node, is_in in enumerate(self._inside) if is_in]
         outside = [
             node for node, is_in in enumerate(self._inside) if not (is_in or self._joining[node])
@@ -191,14 +191,14 @@ class Churn:
             world.subscribe(newcomer, TOPIC)
 
     def publish(self, world: World, rng: Random) -> None:
-        """A random member publishes."""
+        """Publish as a random subscriber."""
         inside = [node for node, is_in in enumerate(self._inside) if is_in]
         if inside:
             world.publish(rng.choice(inside), TOPIC)
 
 
 def churn(world: World, params: Params, rng: Random) -> None:
-    """`messages` publications by random members while `changes` members are replaced."""
+    """`messages` publications by random subscribers while `changes` of them are replaced."""
     members = params.draw_members(rng)
     world.establish(TOPIC, members)
     crowd = Churn(world, members)
@@ -235,14 +235,14 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         Scenario(
             "question-answer",
-            "questions, each answered at once by another member",
+            "questions, each answered at once by another subscriber",
             question_answer,
             {"nodes": 8, "messages": 100, "span": 10_000},
             takes=("subscribers", "messages", "span"),
         ),
         Scenario(
             "churn",
-            "publications while members leave and others join ([J] 4.5)",
+            "publications while subscribers leave and others join ([J] 4.5)",
             churn,
             {
                 "nodes": 64,
@@ -283,7 +283,7 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         Scenario(
             "exchange",
-            "some leave and as many join as a publisher begins to speak ([S] Table II)",
+            "some subscribers leave and as many join as a publisher begins to speak ([S] Table II)",
             plan_exchange,
             {"nodes": 64, "subscribers": 0.75, "messages": 64, "changes": 6},
             takes=("subscribers", "messages", "changes"),
@@ -304,7 +304,7 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         Scenario(
             "laggards",
-            "members that stop for a while: leaves, suspension, gaps; all drawn from the seed",
+            "subscribers that stop for a while: leaves, suspension, gaps; all drawn from the seed",
             plan_laggards,
             {"nodes": 8, "network": "uniform", "low": 1, "high": 30},
             draw=draw_laggards,

@@ -1,17 +1,17 @@
-"""Retained values in the simulator: what is published, who keeps it, and what newcomers are handed.
+"""Retained values in the simulator: which are published, kept, and handed to newcomers.
 
 Every life has the keeper of a live node (`cubecast.net.node.retained`), so a value crosses the wire
 as a message with headers, its stamp is made as live nodes make it, and the answers to a JOIN carry
 it.  Clocks of nodes are wrong by up to `SKEW`, differently each time.
 
-A `ValueLog` has what happened; `judge` reads it beside the trace.  Properties, by topic:
+A `ValueLog` records what happened; `judge` reads it beside the trace.  Properties, by topic:
 
-1. *No cause after its effect.*  What is delivered to a subscription after it was handed a value is
+1. *No cause after its effect.*  A message delivered to a subscription that was handed a value is
    neither the value nor one of its causes; and of two values that it gets one after the other, by
    delivery or by hand, the later one is no cause of the earlier one.
 2. *Newest first.*  A node that joins is handed a value whose stamp is not below that of any value
-   which a node of its view kept when it subscribed, and which is in its view still when it has
-   joined; or that value is delivered to it afterwards, or reported as lost.
+   kept by a node that is in its view when it subscribes and still when it has joined; or that value
+   is delivered to it afterwards, or reported as lost.
 3. *Causal order implies the order of stamps.*  A value has a higher stamp than its causes.
 4. *The same everywhere.*  When all is settled, every node that joins is handed the value with the
    highest stamp of all that running nodes keep (`same_everywhere`).
@@ -32,14 +32,14 @@ from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.trace import Record
 
 SKEW: Time = 1000
-"""The clock of a node is ahead by less than so much, another time by another amount."""
+"""Bound of a clock's error: a node's clock is ahead by less than this, each time differently."""
 Stamp = tuple[Time, NodeId, int, int]
 
 
 class Value(tuple[int, ...]):
     """The body of a frame with one message, by its number, that is to be kept.
 
-    One that `removes` has an empty payload: it says that there is no value.
+    With `removes` it has an empty payload: it says that there is no value.
     """
 
     body: OutgoingFrame
@@ -52,7 +52,7 @@ class Value(tuple[int, ...]):
         return value
 
     def set_time(self, node: NodeId, now: Time) -> None:
-        """What the clock of its publisher shows."""
+        """Set the time that the clock of its publisher shows."""
         self.body.time = now + crc32(f"{node}/{now}".encode()) % SKEW
 
 
@@ -63,7 +63,7 @@ def ident_of(kept: RetainedValue) -> int | None:
 
 
 class ValueKept(NamedTuple):
-    """A node keeps a value, published or delivered there, after so many records of the trace."""
+    """A record that a node keeps a value, after so many records of the trace."""
 
     position: int
     node: NodeId
@@ -73,7 +73,7 @@ class ValueKept(NamedTuple):
 
 
 class Handing(NamedTuple):
-    """A subscription of a node begins, or begins anew: what it is handed, and what is kept there.
+    """A record that a subscription begins, or begins anew: the value handed out and the one kept.
 
     `ident` is None if nothing is handed out, `stamp` is () if nothing is kept.
     """
@@ -89,13 +89,13 @@ class Handing(NamedTuple):
 
 @dataclass(slots=True)
 class ValueLog:
-    """What became of values in a run."""
+    """The handling of values in a run."""
 
     kept: list[ValueKept] = field(default_factory=list)
     handed: list[Handing] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """For the metrics of a run."""
+        """The counts for the metrics of a run."""
         return {
             "values": len({one.ident for one in self.kept}),
             "values_handed": sum(one.ident is not None for one in self.handed),
@@ -106,14 +106,14 @@ class ValueLog:
 
 
 def judge(trace: list[Record], log: ValueLog) -> list[str]:
-    """What breaks properties 1, 2 and 3."""
+    """The violations of properties 1, 2 and 3."""
     if not log.kept:
         return []
     return [*_Order(log).judge(trace), *_newest_first(trace, log)]
 
 
 class _Reading:
-    """One subscription on its way through the trace."""
+    """The state of one subscription while the trace is read."""
 
     __slots__ = ("forbidden", "values")
 
@@ -188,7 +188,7 @@ class _Order:
         reading = self._reading.setdefault(key, _Reading())
         past = self._past.get(one.ident, 0)
         if not past:
-            yield f"node {one.node} was handed {one.ident}, which nobody had published"
+            yield f"node {one.node} was handed {one.ident}, which was never published"
         if reading.values >> one.ident & 1:
             yield f"node {one.node} was handed {one.ident} after a value that depends on it"
         reading.forbidden |= past
@@ -197,7 +197,7 @@ class _Order:
 
 
 class _Lives:
-    """Which life of a node is there, and in which view it is, at each place of the trace."""
+    """The life of a node, and its view, at each position of the trace."""
 
     def __init__(self, trace: list[Record]) -> None:
         self._ends: dict[NodeId, list[int]] = {}
@@ -222,18 +222,18 @@ class _Lives:
         return not any(start <= position < end for position in self._ends.get(node, ()))
 
     def view(self, node: NodeId, position: int) -> int:
-        """The members of its view; all nodes if it has said nothing of views."""
+        """The members of its view; all nodes if it has installed no view."""
         before = [members for at, members in self._views.get(node, ()) if at < position]
         return before[-1] if before else -1
 
     def subscribed(self, node: NodeId, topic: Topic, position: int) -> int:
-        """Where the subscription was asked for that stands at a place."""
+        """The position where the subscription that stands at `position` was asked for."""
         return max(
             (at for at in self._subscribed.get((node, topic), ()) if at < position), default=0
         )
 
     def gets(self, node: NodeId, topic: Topic, ident: int, position: int) -> bool:
-        """Whether a message is delivered, or reported as lost, from a place on."""
+        """Whether a message is delivered, or reported as lost, from a position on."""
         return any(at >= position for at in self._settled.get((node, topic, ident), ()))
 
 
@@ -267,7 +267,7 @@ def same_everywhere(
     kept: Mapping[NodeId, RetainedValue | None],
     handed: Mapping[NodeId, Stamp | tuple[()]],
 ) -> Iterator[str]:
-    """Property 4: what nodes keep before others join, and what those then have."""
+    """Property 4: compares what nodes kept before others joined with what those then have."""
     stamps = [value.stamp for value in kept.values() if value is not None]
     newest: Stamp | tuple[()] = max(stamps, default=())
     for node, stamp in handed.items():

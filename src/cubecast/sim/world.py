@@ -46,11 +46,11 @@ MakeProcess = Callable[[NodeId, Port], Process]
 Spans = Mapping[Stream, tuple[Seq, Seq]]
 """Messages: of each stream, from … to."""
 Turns = Sequence[tuple[Time, Topic]]
-"""What a node publishes in turn, and how long after its previous publication has left."""
+"""(delay, topic): what a node publishes in turn, and how long after its previous one has left."""
 
 
 class NetworkModel(Protocol):
-    """Decides when what a node sends arrives (see `cubecast.sim.networks`)."""
+    """Decides when a message arrives (see `cubecast.sim.networks`)."""
 
     def attach(self, world: World) -> None: ...
     def relay(self, source: NodeId, peers: Sequence[NodeId], message: Message) -> None: ...
@@ -58,24 +58,24 @@ class NetworkModel(Protocol):
 
 
 class Application(Protocol):
-    """What runs on top: it is told what happens and drives the world in return."""
+    """The application on top: it is told of events and drives the world in return."""
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None: ...
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None: ...
 
 
 class Silent:
-    """An application that wants to hear of no delivery; those derived from it do not either."""
+    """An application that ignores deliveries; its subclasses do so, too."""
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
-        """Nothing follows from a delivery."""
+        """Do nothing on a delivery."""
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Nothing follows from a completed subscription."""
+        """Do nothing on a completed subscription."""
 
 
 class HorizonReached(Exception):
-    """A run had not come to rest at the time it was given."""
+    """A run was not at rest at the end of its time."""
 
     def __init__(self, at: Time, pending: int) -> None:
         super().__init__(f"not at rest at time {at}: {pending} events pending")
@@ -88,7 +88,7 @@ class World:
 
     `root_of` names the node where a topic's trees start if that is not the publisher: its own
     delivery costs no hop and is left out of the latency.  With `consume_after`, applications take
-    that long to consume what they are handed, where the protocol lets them.  With a `codec`
+    that long to consume a message, where the protocol lets them.  With a `codec`
     (`cubecast.sim.codec`) every message crosses a wire format on its way.
     """
 
@@ -125,15 +125,15 @@ class World:
         self.publications = 0
         self._subscribed: dict[Topic, bytearray] = {}
         self._wanted: list[dict[Topic, bool]] = [{} for _ in range(nodes)]
-        """What each application wants to read; True: because of a pattern alone."""
+        """The topics that each application wants to read; True: because of a pattern alone."""
         self._let_go: list[dict[Topic, bool]] = [{} for _ in range(nodes)]
-        """Of these, topics that the node has let go until somebody has to do with them."""
+        """Of these, topics that the node has forgotten; a pattern still matches them."""
         self._lossy: list[set[Topic]] = [set() for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
         self._backlog: dict[tuple[NodeId, Topic], deque[tuple[tuple[int, ...], int]]] = {}
         self._turns: dict[NodeId, Iterator[tuple[Time, Topic]]] = {}
         self.turns_take: Time = 0
-        """How long the turns of a node take, at most, if its publications leave at once."""
+        """The longest time that a node's turns take if its publications leave at once."""
         self._network = network
         self.ports = [self._port(node) for node in range(nodes)]
         self.processes: list[Process] = [make(node, self.ports[node]) for node in range(nodes)]
@@ -214,7 +214,7 @@ class World:
             self.processes[node].establish(topic, mask)
 
     def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
-        """The application at `node` calls ``subscribe(topic)``; `lossy`: it takes gaps."""
+        """Call ``subscribe(topic)`` at `node`; `lossy`: the application takes gaps."""
         self._wanted[node][topic] = False
         self._let_go[node].pop(topic, None)
         self._record("subscribe", node, topic, "lossy" if lossy else "")
@@ -227,7 +227,7 @@ class World:
             self.processes[node].subscribe(topic, self.now)
 
     def unsubscribe(self, node: NodeId, topic: Topic) -> None:
-        """The application at `node` calls ``unsubscribe(topic)``: it wants no more messages."""
+        """Call ``unsubscribe(topic)`` at `node`: its application wants no more messages."""
         self._wanted[node].pop(topic, None)
         self._let_go[node].pop(topic, None)
         self._record("leave", node, topic)
@@ -235,18 +235,18 @@ class World:
         self.processes[node].unsubscribe(topic, self.now)
 
     def register(self, node: NodeId, topic: Topic) -> None:
-        """The application at `node` announces that it will publish without subscribing."""
+        """Announce that the application at `node` will publish without subscribing."""
         self.processes[node].register(topic, self.now)
 
     def follow(self, node: NodeId, pattern: str) -> None:
-        """The application at `node` subscribes to a pattern; the trace has it as a topic."""
+        """Subscribe the application at `node` to a pattern; the trace has it as a topic."""
         self._record("subscribe", node, pattern)
         matches = self._patterns[node][pattern] = Pattern(pattern)
         process: Any = self.processes[node]
         process.follow(pattern, matches, self.now)
 
     def unfollow(self, node: NodeId, pattern: str) -> None:
-        """The application at `node` closes a pattern, and with it what no other one matches."""
+        """Close a pattern of `node`, and the topics that no other pattern of it matches."""
         self._record("leave", node, pattern)
         process: Any = self.processes[node]
         process.unfollow(pattern)
@@ -269,22 +269,22 @@ class World:
         return pattern in self._patterns[node]
 
     def matched(self, node: NodeId, topic: Topic) -> bool:
-        """Whether a pattern of the application at `node` has a topic."""
+        """Whether a pattern of the application at `node` matches a topic."""
         return any(matches(topic) for matches in self._patterns[node].values())
 
     def publish(
         self, node: NodeId, topic: Topic, reply_to: tuple[int, ...] = (), size: int = 1
     ) -> int:
-        """The application at `node` publishes a new message; its id is returned.
+        """Publish a new message at `node`, and return its id.
 
-        What the protocol refuses for now waits here, in order, until the port says `writable`.
+        A publication that the protocol refuses for now waits here, in order, until `writable`.
         """
         ident = self._new_message(node, topic, reply_to)
         self._hand_over(node, topic, (ident,), size)
         return ident
 
     def publish_batch(self, node: NodeId, topic: Topic, count: int) -> None:
-        """The application at `node` publishes `count` messages in one call."""
+        """Publish `count` messages at `node` in one call."""
         batch = tuple(self._new_message(node, topic, ()) for _ in range(count))
         self._hand_over(node, topic, batch, count)
 
@@ -312,9 +312,9 @@ class World:
             waiting.popleft()
 
     def _offer(self, node: NodeId, topic: Topic, batch: tuple[int, ...], size: int) -> bool:
-        """Hand one publication to the protocol; whether it was taken.
+        """Hand one publication to the protocol; return whether it was taken.
 
-        One for a root leaves at once: it is delegated.
+        A publication for a root leaves at once: it is delegated.
         """
         taken = self.processes[node].publish(topic, batch, size, self.now)
         if taken and self._turns and self._root_of is not None:
@@ -322,12 +322,12 @@ class World:
         return taken
 
     def take_turns(self, node: NodeId, turns: Turns) -> None:
-        """The application at `node` publishes one message after the other.
+        """Let the application at `node` publish one message after the other.
 
         The first turn comes so long from now, and each further one so long after the previous
         publication has left: when its publisher begins to send it, be it down its tree or to a
-        root.  A publication that its protocol makes wait, as VCube-PS does until the ACKs of the
-        one before it are back, so delays whatever its publisher has to say next.
+        root.  So a publication that waits, as in VCube-PS for the ACKs of the one before it, delays
+        all later ones of its publisher.
         """
         self._turns[node] = iter(turns)
         self.turns_take = max(self.turns_take, sum(gap for gap, _ in turns))
@@ -376,7 +376,7 @@ class World:
         self.application.on_deliver(self, node, what[0], what[1])
 
     def joined(self, node: NodeId, topic: Topic) -> None:
-        """`subscribe` returned at `node`."""
+        """Record that `subscribe` returned at `node`."""
         if self._let_go[node].pop(topic, False):
             return  # the application knows it already
         self._flags(topic)[node] = 1
@@ -387,36 +387,36 @@ class World:
         self.application.on_joined(self, node, topic)
 
     def lost(self, kind: Kind, node: NodeId, topic: Topic, spans: Spans) -> None:
-        """The protocol reports a loss at `node`: a ``gap`` or a ``discard``."""
+        """Record a loss that the protocol reports at `node`: a ``gap`` or a ``discard``."""
         if self.trace is not None:
             count = sum(last - first + 1 for first, last in spans.values())
             self.trace.append(Record(kind, self.now, node, topic, seq=count))
 
     def viewed(self, node: NodeId, epoch: int, members: int) -> None:
-        """`node` installed a view."""
+        """Record that `node` installed a view."""
         if self.trace is not None:
             self.trace.append(Record("view", self.now, node, seq=epoch, members=members))
 
     def forgotten(self, node: NodeId, topic: Topic) -> None:
-        """`node` keeps nothing of a topic; if a pattern has it, its subscription goes on."""
+        """Note that `node` forgot a topic; if a pattern matches it, its subscription goes on."""
         if self._wanted[node].get(topic):
             self._let_go[node][topic] = True
 
     def discovered(self, node: NodeId, topic: Topic) -> None:
-        """A pattern makes `node` subscribe to a topic."""
+        """Subscribe `node` to a topic that a pattern matches."""
         if topic not in self._wanted[node]:
             self._wanted[node][topic] = True
             self._record("subscribe", node, topic)
 
     def followed(self, node: NodeId, pattern: Hashable, complete: bool) -> None:
-        """A pattern's subscription returned at `node`."""
+        """Note that a subscription to a pattern returned at `node`."""
         if complete:
             self._record("join", node, str(pattern))
 
     # -- records ---------------------------------------------------------------------------------
 
     def record_state(self) -> None:
-        """Write what each process keeps."""
+        """Record what each process keeps."""
         if self.trace is None:
             return
         for node in self.running():
@@ -507,7 +507,7 @@ class SimPort:
         self._world.viewed(self._node, epoch, members)
 
     def left(self, topic: Topic) -> None:
-        """Nobody waits for the end of a leave in a simulation."""
+        """Do nothing: no simulated application waits for the end of a leave."""
 
     def forgotten(self, topic: Topic) -> None:
         self._world.forgotten(self._node, topic)
@@ -519,7 +519,7 @@ class SimPort:
         self._world.followed(self._node, key, complete)
 
     def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
-        """Nobody asks in a simulation."""
+        """Do nothing: no simulated application asks for topics."""
 
     def writable(self, topic: Topic) -> None:
         world = self._world

@@ -1,7 +1,7 @@
-"""What the tables say, as small named steps DataFrame -> DataFrame.
+"""Aggregates of the tables, as small named steps DataFrame -> DataFrame.
 
 A *point* is a cell of a grid with all its seeds.  Sums run over the seeds in their order, so that
-the result has the same bits however Spark had cut the table.
+the result has the same bits in whatever parts Spark held the table.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def histogram_quantiles(
 def distributions(histograms: DataFrame, timings: DataFrame) -> DataFrame:
     """`pooled` with the mean count per run and its interval: the table `distributions`.
 
-    A run that has nothing in a bucket counts as 0 there: how many runs there are, `timings` says.
+    A run without entries in a bucket counts as 0 there; `timings` has the number of runs.
     """
     from pyspark.sql import functions as F
 
@@ -173,7 +173,7 @@ def distributions(histograms: DataFrame, timings: DataFrame) -> DataFrame:
 def idleness(timings: DataFrame, cores: DataFrame) -> DataFrame:
     """Per sweep: how busy its cores were (`cores`: sweep, cores).
 
-    *busy* is the time inside cells; what Spark and the writing of files take counts as idle.
+    *busy* is the time inside cells; the time of Spark and of writing files counts as idle.
     *tail_s* is how long the first core without work waited for the last cell.
     """
     from pyspark.sql import functions as F
@@ -201,7 +201,7 @@ def idleness(timings: DataFrame, cores: DataFrame) -> DataFrame:
 
 
 def aggregates(tables: Mapping[str, DataFrame], cores: DataFrame) -> dict[str, DataFrame]:
-    """The tables that a report reads, of those that are made of finished cells."""
+    """The tables that a report reads, made from those of finished cells."""
     return {
         "points": points(tables["runs"]),
         "distributions": distributions(tables["histograms"], tables["timings"]),

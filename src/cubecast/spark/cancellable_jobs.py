@@ -1,7 +1,7 @@
-"""Jobs that can be ended without harm to the other jobs of their session.
+"""Jobs that can be cancelled without harm to the other jobs of their session.
 
 Spark cancels jobs by tag.  Tags belong to threads: the jobs that a thread starts carry its tags,
-and those of other threads do not.  So a user's own jobs go on when ours are cancelled, be it in a
+and jobs of other threads do not.  So a user's own jobs go on when ours are cancelled, even in a
 session that the user shares with us.
 """
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Jobs:
-    """The jobs of one piece of work, by whichever threads: they carry `tag`, and `end` ends them.
+    """The jobs of one piece of work, in any thread: they carry `tag`, and `end` ends them.
 
     with tagged_jobs(spark) as jobs:
         frame.collect()                           # carries the tag
@@ -55,9 +55,9 @@ class Jobs:
     def end(self) -> None:
         """Cancel the jobs, and wait until none runs, at most `JOBS_END_S`.
 
-        What a job writes can be removed then.  Spark does not tell which of the jobs that run
-        carry a tag, so jobs that others started since this object was made are waited for, too;
-        they are not cancelled.
+        The files of a job can be removed then.  Spark does not tell which running jobs carry a tag,
+        so jobs that others started since this object was made are waited for, too; they are not
+        cancelled.
         """
         # In a thread of its own, because an interrupted one may still hold a call to Java.
         ending = threading.Thread(target=self._end, name="ending jobs", daemon=True)

@@ -1,11 +1,11 @@
 """From the files of finished cells to the tables: small steps, each DataFrame -> DataFrame.
 
-The tables depend on the grid and on what the cells measured, and on nothing else: rows are in a
-fixed order and each table is one file, so that two sweeps over the same grid give the same bytes
-wherever and in whatever pieces they ran.  (`timings` tells just that, and differs.)
+The tables depend on the grid and on the measurements of the cells, and on nothing else: rows are in
+a fixed order and each table is one file, so that two sweeps over the same grid give the same bytes
+wherever and in whatever pieces they ran.  (`timings` records where and when, and differs.)
 
 Files are read and written by tasks and by the driver through `cubecast.spark.storage`; Spark itself
-needs no connector to where they are.
+needs no connector to their place.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PART = pa.schema(
 
 
 def tables_are_current(results: Results) -> bool:
-    """Whether the tables are whole, and made of just the grid and the cells that are there."""
+    """Whether the tables are whole, and made of exactly the present grid and cells."""
     seals = results.known(set(results.grid()["key"].to_pylist()))
     return results.tables_made_of() == results.made_of(seals)
 
@@ -87,7 +87,7 @@ def write_tables(spark: SparkSession, results: Results) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CellReader:
-    """For `mapInArrow`: keys and seals of finished cells in, what they measured out."""
+    """For `mapInArrow`: takes keys and seals of finished cells, gives their measurements."""
 
     uri: str
 
@@ -110,7 +110,7 @@ class CellReader:
 
 
 def finished_cells(spark: SparkSession, results: Results, seals: dict[str, str]) -> DataFrame:
-    """The rows of the grid that are finished, with what they measured."""
+    """The finished rows of the grid, with their measurements."""
     sealed = pa.table([list(seals.keys()), list(seals.values())], schema=_SEALED)
     reader = CellReader(results.place.uri)
     cells = map_in_arrow(spark.createDataFrame(sealed), reader, spark_schema(CELL))
@@ -145,7 +145,7 @@ def cores_of_sweeps(spark: SparkSession, results: Results) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class PartWriter:
-    """For `mapInArrow`: the rows of a partition in, put in place as a file; its digest out."""
+    """For `mapInArrow`: writes the rows of a partition to a file, and gives its digest."""
 
     uri: str
     folder: str
@@ -179,7 +179,7 @@ def write_one_file(
     name: str,
     made_of: tuple[str, dict[str, str]] | None = None,
 ) -> str:
-    """Rows of a frame, in their order, as one file with exactly the declared schema; its seal.
+    """Write rows of a frame, in order, as one file with the declared schema; return its seal.
 
     Each partition is written by its task, wherever that is, and the driver joins them: no table
     passes through Spark's driver, and the file does not depend on how many partitions there are.
@@ -217,7 +217,7 @@ def read_table(spark: SparkSession, results: Results, name: str) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class MessageReader:
-    """For `mapInArrow`: keys in, the messages that these cells kept out."""
+    """For `mapInArrow`: takes keys, gives the messages that these cells kept."""
 
     uri: str
 
@@ -245,7 +245,7 @@ class MessageReader:
 def read_messages(spark: SparkSession, results: Results) -> DataFrame:
     """The messages of all finished cells of the grid, with the cell they belong to.
 
-    They may be many, so they stay where the cells put them.  A file of messages whose cell is not
+    They may be many, so they stay in the files of the cells.  A file of messages whose cell is not
     finished is not read.
     """
     grid = results.grid()

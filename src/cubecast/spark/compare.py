@@ -1,4 +1,4 @@
-"""Two results beside each other: what differs, point by point, by pyarrow and plain sums."""
+"""Compares two results: the differences, point by point, by pyarrow and plain sums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cubecast.lab.statistics import summary
 from cubecast.spark.results import Results
 
 Run: TypeAlias = tuple[str, str, int]
-"""Experiment, settings, seed: what a run of one directory and a run of another share."""
+"""Experiment, settings, seed: they identify equal runs of two directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ COLUMNS = ("experiment", "cell", "settings", "seed", "metric", "value")
 
 
 def compare(before: Results, after: Results) -> Comparison:
-    """Compare what two directories have in common."""
+    """Compare the runs that two directories share."""
     for side in (before, after):
         side.require_tables()
     return compared(*(side.table("runs", COLUMNS) for side in (before, after)))
@@ -55,7 +55,7 @@ def compared(before: pa.Table, after: pa.Table) -> Comparison:
     """Compare two tables of runs.
 
     Points are matched by their settings and runs by their seed: with the same seed both saw the
-    same workload, so that the differences of the pairs are what varies, and the interval is theirs.
+    same workload, so the differences of the pairs vary less, and the interval is theirs.
     """
     a, b = (_runs(table) for table in (before, after))
     pairs: dict[tuple[str, int, str, str], list[tuple[int, float, float]]] = {}

@@ -1,4 +1,4 @@
-"""What can go wrong around a sweep that is not the fault of a cell, each told in one true line."""
+"""Errors around a sweep that are not the fault of a cell, each told in one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SparkFailedError(LabError):
 
 
 class JavaGoneError(SparkFailedError):
-    """Spark's Java process ended in the middle; `why`, if somebody knows."""
+    """Spark's Java process ended in the middle; `why` is the reason, if known."""
 
     def __init__(self, why: str = "killed, or out of memory?") -> None:
         super().__init__(
@@ -39,7 +39,7 @@ class JavaGoneError(SparkFailedError):
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """Whatever Spark or its Java process raises in the block, as a `SparkFailedError`.
+    """Turn every error of Spark or its Java process in the block into a `SparkFailedError`.
 
     Java is asked for the text of its errors; so this belongs inside the block of a session.
     """
@@ -60,7 +60,7 @@ def spark_failures() -> Iterator[None]:
 
 @contextmanager
 def lab_errors() -> Iterator[None]:
-    """Whatever Spark, its Java process or the disk raises in the block, as a `LabError`."""
+    """Turn every error of Spark, its Java process or the disk in the block into a `LabError`."""
     try:
         with spark_failures():
             yield
@@ -69,13 +69,13 @@ def lab_errors() -> Iterator[None]:
 
 
 def _of_py4j(error: BaseException) -> bool:
-    """Whether a connection to Java broke; others, to a store of results say, are not Spark's."""
+    """Whether a connection to Java broke; other connections, to a store say, are not Spark's."""
     frames = walk_tb(error.__traceback__)
     return any("py4j" in frame.f_code.co_filename for frame, _ in frames)
 
 
 def _text(error: Exception) -> str:
-    """What an error says; one that Java raised asks Java for it, which may have stopped since."""
+    """The text of an error; one of Java's asks Java for it, which may have stopped since."""
     try:
         return str(error)
     except Exception:
@@ -119,11 +119,11 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
     )
 )
-"""What Spark says of causes that a person can remove; the first that is found is told."""
+"""Spark's texts for causes that a person can remove; the first match is reported."""
 
 
 def blame(text: str) -> str:
-    """What a failed job says, in one line: our own words, a known cause, or the last error."""
+    """The error of a failed job, in one line: our own words, a known cause, or the last error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "cubecast.spark.errors." in line]
     if told:

@@ -1,8 +1,8 @@
-"""What happens on an executor: one cell is measured and its file is put in place.
+"""The task on an executor: measures one cell and puts its file in place.
 
-A cell that raises, or takes its process down with it (`cubecast.spark.measuring_process`) as
-often as it is tried, is a failure of that cell: the task says so, and the sweep goes on.  A file
-that cannot be written is no failure of a cell: it ends the task, and Spark tries again.
+A cell that raises, or ends its process (`cubecast.spark.measuring_process`) as often as it is
+tried, is a failure of that cell: the task reports it, and the sweep goes on.  A file that cannot be
+written is no failure of a cell: it ends the task, and Spark tries again.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ Done: TypeAlias = dict[str, Any]
 """A row of `DONE`."""
 
 ATTEMPTS = 2
-"""How often a cell may take its process down before it is given up."""
+"""How often a cell may end its process before it is given up."""
 DONE = pa.schema(
     [pa.field(name, pa.string(), nullable=False) for name in ("key", "seal", "error", "details")]
     + [pa.field("seconds", pa.float64(), nullable=False)]
 )
-"""What a task returns of a cell: its seal, or its error."""
+"""The result of a task: the seal of a cell, or its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTask:
-    """Everything an executor needs to know; the cells come as rows of the grid."""
+    """The data that an executor needs; the cells come as rows of the grid."""
 
     uri: str
     sweep: str
     measure: bytes
     """Pickled: only the process that measures imports what it needs."""
     ended: Accumulator[list[Done]] | None = None
-    """Told of each cell that ends, so that the driver knows before the job has ended."""
+    """Gets each cell that ends, so that the driver knows before the job has ended."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: rows of the grid in, rows of `DONE` out."""
@@ -72,7 +72,7 @@ _children: list[Apart] = []
 
 
 def run_apart(row: dict[str, Any], task: ExecutorTask) -> Done:
-    """Run the cell of a row of the grid in the process that measures; a row of `DONE`."""
+    """Run the cell of a row of the grid in the measuring process; return a row of `DONE`."""
     run = pickle.dumps(run_cell)
     died = ""
     for _ in range(ATTEMPTS):
@@ -88,7 +88,7 @@ def run_apart(row: dict[str, Any], task: ExecutorTask) -> Done:
 
 
 def run_cell(row: dict[str, Any], uri: str, sweep: str, measure: bytes, where: str) -> Done:
-    """Measure the cell of a row of the grid and keep what came of it; a row of `DONE`."""
+    """Measure the cell of a row of the grid and keep the result; return a row of `DONE`."""
     results = _shared_results(uri, sweep, where)
     started = datetime.now(UTC)
     try:
@@ -131,7 +131,7 @@ def _failed(row: dict[str, Any], error: str, details: str = "") -> Done:
 
 
 def failure_of(cell: Cell, done: Done) -> Failure | None:
-    """What a row of `DONE` says of a cell that failed."""
+    """The failure in a row of `DONE`, if the cell failed."""
     if not done["error"]:
         return None
     return Failure(cell.key, cell_name(cell), done["error"], done["details"])
@@ -144,7 +144,7 @@ def cell_of(row: dict[str, Any]) -> Cell:
 
 
 def _cell_table(cell: Cell, measurement: Measurement) -> dict[str, Any]:
-    """What was measured, in an order that depends on nothing but its content."""
+    """The measurement as a table, in an order that depends only on its content."""
     return {
         "key": cell.key,
         "metrics": [
@@ -164,7 +164,7 @@ def _named(digests: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _kept(cell: Cell, measurement: Measurement) -> dict[str, bytes]:
-    """{folder: file} of what the cell keeps beside its numbers."""
+    """{folder: file} of the kept details of a cell."""
     kept = {}
     if measurement.messages is not None:
         kept["messages"] = _messages_file(cell, measurement.messages)

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def map_in_arrow(frame: DataFrame, function: Any, schema: Any) -> DataFrame:
-    """`DataFrame.mapInArrow`; Spark's own refuses to work where pandas is not installed.
+    """`DataFrame.mapInArrow`, without pandas: Spark's own refuses to work if it is not installed.
 
-    The operator has no use for pandas: only the helper that Spark wraps the function with asks.
+    The operator does not use pandas: only the helper that Spark wraps the function with checks it.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction

@@ -1,7 +1,7 @@
 """Finding the Java that Spark runs on: 17 or newer.
 
-In this order: JAVA_HOME, the `java` on PATH, the usual places of the system.  What a person has set
-wins over what happens to be installed, if it is new enough.
+In this order: JAVA_HOME, the `java` on PATH, the usual places of the system.  A Java that the user
+has set wins over an installed one, if it is new enough.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Java:
 def find_java(
     environ: Mapping[str, str] = os.environ, places: tuple[str, ...] | None = None
 ) -> Java:
-    """The Java to use; `NoJavaError` tells what was looked at and what to do."""
+    """The Java to use; `NoJavaError` lists the places that were tried and what to do."""
     seen: list[str] = []
     for label, home in _candidates(environ, USUAL_PLACES if places is None else places):
         version = version_of(home)
@@ -64,13 +64,13 @@ def version_of(home: Path) -> int | None:
         match = _RELEASE.search((home / "release").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         match = None
-    if match is None:  # no note beside it: ask the program itself
+    if match is None:  # no release file: ask the program itself
         match = _VERSION.search(_said_by(launcher, "-version"))
     return None if match is None else _major(match)
 
 
 def _major(match: re.Match[str]) -> int:
-    """8 was called 1.8."""
+    """The major version; 8 was called 1.8."""
     first, second = match.groups()
     return int(second) if first == "1" and second else int(first)
 

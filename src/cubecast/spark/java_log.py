@@ -1,4 +1,4 @@
-"""Why Java did not start, or how it ended: what its log and its exit say, in one line."""
+"""Why Java did not start, or how it ended, in one line, from its log and its exit code."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _COMPLAINTS = (
     r"(?:Exception|Error): (.+)",
     r"\bERROR (.+)",
 )
-"""What a log says of a failure; the first pattern that is found is told."""
+"""Patterns of failures in a log; the first that is found is reported."""
 
 
 @contextmanager
 def told_why(master: str, log: Path) -> Iterator[None]:
-    """That Spark does not start is told with the first complaint of the log."""
+    """Report a failed start of Spark with the first complaint of the log."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -40,7 +40,7 @@ def _not_started(master: str, log: Path, error: Exception) -> SparkFailedError:
 
 
 def _reason(log: Path, error: Exception) -> str:
-    """The first complaint in the log; what Python saw of it is seldom the cause."""
+    """The first complaint in the log; the error that Python saw is seldom the cause."""
     with suppress(OSError):
         text = log.read_text(encoding="utf-8", errors="replace")
         for pattern in _COMPLAINTS:
@@ -52,7 +52,7 @@ def _reason(log: Path, error: Exception) -> str:
 
 @contextmanager
 def told_how_java_ended(java: JavaProcess, log: Path) -> Iterator[None]:
-    """That Java is gone is told with the way it ended."""
+    """Report the end of Java with the way it ended."""
     try:
         yield
     except JavaGoneError as error:

@@ -1,15 +1,15 @@
-"""The Java process of a session: ours from its first moment, and gone when we are.
+"""The Java process of a session: owned by us from its start, and ended with us.
 
-1. No Ctrl-C is acted on between the start of the process and our knowing it (`_started`): there is
-   never one that nobody ends.
+1. No Ctrl-C takes effect between the start of the process and our record of it (`_started`): so
+   every started process is ended.
 2. It has a process group of its own.  Ctrl-C in a terminal reaches only us, and one signal reaches
    Java with the shell scripts before it and the executors of ``local-cluster`` behind it.
 3. It ends when its standard input does.  So it ends with us, also if we are killed.
 
-Spark starts Java in `pyspark.java_gateway.launch_gateway`, and keeps what it started to itself
-until Java answers.  Interrupted before, it removes the directory in which Java wants to leave its
-port, upon which Java stays for ever.  Therefore we start Java as it does, and let Spark connect to
-it in the way it connects to a Java that was there before (PYSPARK_GATEWAY_PORT).
+Spark starts Java in `pyspark.java_gateway.launch_gateway`, and gives the process to its caller only
+when Java answers.  Interrupted before, it removes the directory in which Java wants to leave its
+port, and Java then stays for ever.  Therefore we start Java as it does, and let Spark connect to it
+as to a Java that was there before (PYSPARK_GATEWAY_PORT).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class JavaProcess:
     port: int
     secret: str
     patience_s: float = 0.0
-    """How long it may take to end by itself; without a session it has nothing to put in order."""
+    """How long it may take to end by itself; without a session it has nothing to clean up."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What Spark connects to it by."""
+        """The variables by which Spark connects to it."""
         return {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
 
 
@@ -110,7 +110,7 @@ def _started(
     lock: int,
     owned: list[subprocess.Popen[bytes]],
 ) -> subprocess.Popen[bytes]:
-    """Start the process and add it to `owned`; a Ctrl-C meanwhile comes after both."""
+    """Start the process and add it to `owned`; a Ctrl-C meanwhile takes effect after both."""
     with _interrupts_deferred():
         try:
             process = subprocess.Popen(
@@ -125,7 +125,7 @@ def _started(
 
 
 def _answered(process: subprocess.Popen[bytes], note: Path) -> tuple[int, str]:
-    """The port and the secret that Java leaves when it is ready; it puts the file there whole."""
+    """The port and the secret that Java leaves, in a complete file, when it is ready."""
     deadline = time.monotonic() + STARTS_WITHIN_S
     while not note.exists():
         if process.poll() is not None:
@@ -151,7 +151,7 @@ _running: list[subprocess.Popen[bytes]] = []
 def end(process: subprocess.Popen[bytes], within_s: float = ENDS_WITHIN_S) -> None:
     """End a Java process and wait for it: by closing its input, then by force.
 
-    A second Ctrl-C does not stop the stopping.
+    A second Ctrl-C does not interrupt this.
     """
     with _interrupts_deferred():
         with suppress(OSError):
@@ -167,14 +167,14 @@ def end(process: subprocess.Popen[bytes], within_s: float = ENDS_WITHIN_S) -> No
 
 @atexit.register
 def _end_all() -> None:
-    """What a Ctrl-C between two blocks has left over."""
+    """End the processes that a Ctrl-C between two blocks has left over."""
     for process in tuple(_running):
         end(process, within_s=0.0)
 
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """A Ctrl-C in the block is acted on at its end; only the main thread gets any."""
+    """Delay a Ctrl-C in the block until its end; only the main thread gets any."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -9,8 +9,8 @@ Java, and a Java that starts fast and optimises little.  This one differs in tha
 - a shuffle has 32 partitions per core, at least 64, and Spark joins those that turn out small;
 - Java compiles fully and collects its garbage on all cores.
 
-On a cluster the memory of executors is the cluster's matter: pass ``spark.executor.memory`` in
-`conf`, which goes to Spark as it is and wins.  On ``local-cluster[n,cores,mib]`` each executor has
+On a cluster the cluster sets the memory of executors: pass ``spark.executor.memory`` in `conf`,
+which goes to Spark as it is and wins.  On ``local-cluster[n,cores,mib]`` each executor has
 the memory that its worker has.  Where the process has a session already, that one is used.
 """
 
@@ -55,7 +55,7 @@ def large_session(
 
 
 def large_settings(master: str, memory_mib: int, log_settings: Path) -> dict[str, str]:
-    """What differs from the settings of `spark_session`."""
+    """The settings that differ from those of `spark_session`."""
     settings = {
         "spark.driver.memory": f"{memory_mib // 2}m",
         "spark.driver.extraJavaOptions": (

@@ -1,10 +1,10 @@
 """A lock on a file system that has none: an object that its owner keeps renewing.
 
-pyarrow has no conditional write, so the lease is not a proof.  What it guarantees, on a store whose
+pyarrow has no conditional write, so the lease is not a proof.  It guarantees, on a store whose
 reads see the last complete write:
 
-1. An owner that renews is never displaced: who finds a lease waits and watches it, and refuses as
-   soon as it is renewed.
+1. An owner that renews is never displaced: a sweep that finds a lease waits and watches it, and
+   refuses as soon as it is renewed.
 2. A lease that is not renewed for `LEASE_S` is taken over.  No clocks are compared: a watcher
    counts the time itself.
 3. Of two that take a free lease at the same moment the one that wrote last has it, and the other
@@ -71,7 +71,7 @@ class _Lease:
         self._renewer.start()
 
     def _watch(self) -> None:
-        """Wait until the lease that is there, if any, has not been renewed for its time."""
+        """Wait until the present lease, if any, has not been renewed for its time."""
         seen, since = self._look(), time.monotonic()
         while seen is not None and time.monotonic() - since < LEASE_S:
             time.sleep(RENEW_S / 5)
@@ -86,7 +86,7 @@ class _Lease:
         return taken(self._place.name, str((found or {}).get("by", "")))
 
     def _look(self) -> dict[str, object] | None:
-        """What the lease says; {} if it is nothing that a lease says."""
+        """The content of the lease; {} if it is not valid."""
         try:
             found = json.loads(self._place.read(self._name))
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class _Lease:
     def _renew(self) -> None:
         renewed = time.monotonic()
         while not self._ended.wait(RENEW_S):
-            with suppress(ResultsError):  # the store is out of reach: for how long, counts
+            with suppress(ResultsError):  # the store is out of reach; the time counts
                 found = self._look()
                 if found is not None and found.get("owner") != self._owner:
                     self._lost = True

@@ -1,4 +1,4 @@
-"""Where Spark runs, as its ``master`` says, and whether that answers."""
+"""Spark's ``master``: where Spark runs, and whether that answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def on_this_machine(master: str) -> bool:
 
 
 def with_retries(master: str) -> str:
-    """Spark tries a lost task again on a cluster; on local cores only if the master says so."""
+    """The master with retries of lost tasks, which Spark makes on local cores only if told so."""
     match = _LOCAL.fullmatch(master)
     return master if match is None else f"local[{match.group(1) or 1},{MOST_ATTEMPTS}]"
 

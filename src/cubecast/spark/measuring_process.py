@@ -1,14 +1,13 @@
 """A process that only measures, beside the worker that Spark started.
 
-A cell may take its process down with it (out of memory, a crash in compiled code).  What Spark
-tells of that cannot be told from a worker, an executor or a machine that was lost for other
-reasons, and a cell is not to be blamed for those.  So a worker has a child that measures: if the
-child dies while the worker lives, it was the cell; if the worker dies, Spark runs the cell again,
-as often as it runs any task again.
+A cell may end its process (out of memory, a crash in compiled code).  Spark's report of that looks
+like that of a worker, an executor or a machine lost for other reasons, which are not the cell's
+fault.  So a worker has a child that measures: if the child dies while the worker lives, the cell
+caused it; if the worker dies, Spark runs the cell again, as often as it runs any task again.
 
-1. One child per worker, which serves all its cells: what is compiled or loaded stays.
+1. One child per worker, which serves all its cells: compiled and loaded code stays.
 2. The child ends with its worker, whatever ended that: it watches its standard input.
-3. What a measurement prints goes where the worker's own output goes, not between the two.
+3. The output of a measurement goes to the worker's own output, not between the two.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Apart:
         self._connection = Connection(ours.detach())
 
     def call(self, pickled: bytes, *arguments: Any) -> Any:
-        """What a pickled function returns or raises there; `ProcessDiedError` if the child died."""
+        """Call a pickled function there; `ProcessDiedError` if the child died."""
         try:
             self._connection.send((sys.path, pickled, arguments))
             returned, value = self._connection.recv()
@@ -65,7 +64,7 @@ class Apart:
 
 
 def main() -> None:
-    """The child: calls that come over the connection, until it or the worker is gone."""
+    """Run as the child: serve calls over the connection until it or the worker is gone."""
     connection = Connection(int(sys.argv[1]))
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
     functions: dict[bytes, Any] = {}

@@ -17,7 +17,7 @@ from cubecast.spark.results import Results
 
 
 def gather(results: Results) -> Findings:
-    """Everything that the tables of a directory say."""
+    """All findings of the tables of a directory."""
     results.require_tables()
     grid = results.grid()
     texts = results.experiment_texts()
@@ -35,7 +35,7 @@ def gather(results: Results) -> Findings:
 
 @cache
 def _settings(text: str) -> Settings:
-    """Parsed once for all rows of a point, which share it."""
+    """Parse settings once for all rows of a point, which share the text."""
     parsed: dict[str, Any] = json.loads(text)
     return parsed
 
@@ -69,7 +69,7 @@ def _tuples(results: Results, name: str, columns: Sequence[str]) -> Any:
 
 
 def provenance(results: Results) -> list[Provenance]:
-    """Of each sweep that measured something; if none did, of the last one."""
+    """The provenance of each sweep that measured cells; if none did, of the last one."""
     busy = {one["sweep"]: one for one in results.table("busyness").to_pylist()}
     made = [_provenance(sweep, busy.get(sweep.get("sweep"), {})) for sweep in results.sweeps()]
     return [one for one in made if one.cells] or made[-1:]
@@ -92,7 +92,7 @@ def _provenance(sweep: Mapping[str, Any], busy: Mapping[str, Any]) -> Provenance
 
 
 def missing_cells(grid: pa.Table, there: set[str]) -> dict[str, list[str]]:
-    """{experiment: the cells of its grid whose keys the tables lack, by what tells them apart}."""
+    """{experiment: cells of its grid that the tables lack, named by their varying settings}."""
     columns = ("experiment", "key", "settings", "seed")
     rows = list(zip(*(grid[name].to_pylist() for name in columns), strict=True))
     lacking = [row for row in rows if row[1] not in there]

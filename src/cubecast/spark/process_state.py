@@ -1,4 +1,4 @@
-"""What Spark changes in the process it runs in, each for the time of a block only."""
+"""Changes of Spark's to the process it runs in, each undone at the end of a block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cubecast.spark.errors import ResultsError
 
 @contextmanager
 def opened_log(log: Path) -> Iterator[tuple[int, Path]]:
-    """A descriptor of the log, emptied: what Spark's processes get as standard output and error."""
+    """A descriptor of the emptied log: standard output and error of Spark's processes."""
     try:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     except OSError as error:
@@ -28,7 +28,7 @@ def opened_log(log: Path) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def environment_with(changes: Mapping[str, str]) -> Iterator[None]:
-    """Spark takes these from the environment and from nowhere else."""
+    """Set environment variables for the block; Spark reads these settings only from there."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -43,10 +43,10 @@ def environment_with(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def interrupts_as_before() -> Iterator[Callable[[], None]]:
-    """Spark installs a handler of Ctrl-C and leaves it; gives a call that puts the old one back.
+    """Undo Spark's handler of Ctrl-C, which it leaves behind; yields a call that does so early.
 
-    Spark's asks Java to cancel jobs, by the connection on which the interrupted call waits for its
-    answer, and fails.  Leaving the block of `spark_session` ends our jobs in any case.
+    Spark's handler asks Java to cancel jobs, over the connection on which the interrupted call
+    waits for its answer, and fails.  Leaving the block of `spark_session` ends our jobs anyway.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -64,7 +64,7 @@ def interrupts_as_before() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def py4j_is_quiet() -> Iterator[None]:
-    """Drop what py4j logs of a call that is interrupted: tracebacks, some by the root logger."""
+    """Drop py4j's log of an interrupted call: tracebacks, some by the root logger."""
 
     def is_ours(record: logging.LogRecord) -> bool:
         return "py4j" not in record.pathname
@@ -82,9 +82,9 @@ def py4j_is_quiet() -> Iterator[None]:
 
 @contextmanager
 def own_gateway() -> Iterator[None]:
-    """Spark keeps the connection to Java for the life of the process; this one ends with the block.
+    """End the connection to Java with the block; Spark keeps it for the life of the process.
 
-    A Java process that an earlier session of the user's has left is there again afterwards.
+    A Java process that an earlier session of the user's has left is set again afterwards.
     """
     from pyspark import SparkContext
 

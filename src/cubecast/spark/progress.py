@@ -1,8 +1,8 @@
-"""How far a sweep is: cells done, cells left, time left.
+"""The progress of a sweep: cells done, cells left, time left.
 
 Time left comes from the estimated costs of the cells, in seconds: at first as they are, shared by
-the cores; then what is done took so long, so what is left will take as long per unit of cost.
-An estimate that has run out before any cell has ended (compiling, a slow cluster) is not told.
+the cores; later by the time that finished cells took per unit of cost.
+An estimate that has run out before any cell has ended (compiling, a slow cluster) is not shown.
 (Cells are not alike, and the expensive ones come first: their number would mislead.)
 """
 
@@ -24,7 +24,7 @@ LINE_EVERY_S = 15.0
 
 
 class Progress(ABC):
-    """Is told of every cell that ends."""
+    """Shows every cell that ends."""
 
     @contextmanager
     def shown(self, cells: Sequence[Cell], kept: int, cores: int) -> Iterator[None]:
@@ -33,7 +33,7 @@ class Progress(ABC):
 
     @abstractmethod
     def tell(self, text: str) -> None:
-        """Something that whoever runs the sweep should know."""
+        """Show a note to the user who runs the sweep."""
 
     @abstractmethod
     def finished(self, cell: Cell) -> None: ...
@@ -47,7 +47,7 @@ class Progress(ABC):
 
 
 class Silence(Progress):
-    """Says nothing."""
+    """Shows nothing."""
 
     def tell(self, text: str) -> None:
         pass
@@ -63,7 +63,7 @@ class Silence(Progress):
 
 
 class CellTally:
-    """Counts cells and costs, and tells the time left."""
+    """Counts cells and costs, and estimates the time left."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class CellTally:
 
     @property
     def share(self) -> float:
-        """Of the work, by cost."""
+        """The finished share of the work, by cost."""
         return min(1.0, self._cost_done / self._cost) if self._cost > 0 else 1.0
 
     def seconds_left(self) -> float | None:
-        """None if nobody knows yet."""
+        """The estimated time left; None if it is not known yet."""
         if not self.left:
             return 0.0
         elapsed = self._clock() - self._begun
@@ -162,7 +162,7 @@ class Bar(Progress):
 
 
 class LineProgress(Progress):
-    """A line now and then, where nobody watches: in a log, in a pipe."""
+    """A line now and then, without a terminal: in a log, in a pipe."""
 
     def __init__(self, console: Console, every_s: float = LINE_EVERY_S) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""A directory of results: what is in it, and how nothing damaged or half-written is ever used.
+"""A directory of results: its files, and how damaged or half-written ones are never used.
 
 ======================  ========================================================================
 ``grid.parquet``        what is to be measured (`tables.GRID`), of all experiments asked for so far
@@ -95,15 +95,15 @@ class Results:
         self.place = place_of(out)
         self.files = SealedFiles(self.place)
         self.lost: list[str] = []
-        """What this run cannot make good, each in one line that says how to."""
+        """Damage that this run cannot repair, each in one line that says how to."""
         self.mended: list[str] = []
-        """What was damaged and does not matter any more, each in one line."""
+        """Damage that does not matter any more, each in one line."""
         self._require_held: Callable[[], None] = lambda: None
         self._seals: dict[str, str] = {}
 
     @property
     def name(self) -> str:
-        """Where it is, for people."""
+        """The name of the directory, for people."""
         return self.place.name
 
     @property
@@ -115,7 +115,7 @@ class Results:
 
     @property
     def log(self) -> Path:
-        """Where Spark's processes write what they have to say: always on this machine."""
+        """The log file of Spark's processes, always on this machine."""
         if isinstance(self.place, Local):
             return self.place.root / "spark.log"
         digest = sha256(self.name.encode())[:12]
@@ -125,7 +125,7 @@ class Results:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Make the directory if need be and hold it for one sweep; refuse what cannot be used."""
+        """Make the directory if need be and hold it for one sweep; refuse an unusable one."""
         with self.place.held() as self._require_held:
             self.place.clear_leftovers()
             for name in self.place.names("failures"):
@@ -136,7 +136,7 @@ class Results:
             yield
 
     def _drop_damaged_notes(self) -> None:
-        """Remove notes of sweeps that nobody can read: they would stop every report."""
+        """Remove unreadable notes of sweeps: they would stop every report."""
         for name, note in self.files.each(self._sweep_names(), self.files.checked):
             if isinstance(note, DamagedError):
                 self.place.delete(name)
@@ -146,21 +146,21 @@ class Results:
     # -- cells -------------------------------------------------------------------------------------
 
     def write_cell(self, key: str, table: pa.Table) -> str:
-        """Put the row of a finished cell in place; its seal."""
+        """Put the row of a finished cell in place; return its seal."""
         name = _cell_file(key)
         content = sealed_parquet(name, CELL, [table])
         self.place.write(name, content)
         return seal_of(name, content)
 
     def write_kept(self, folder: str, key: str, content: bytes) -> str:
-        """Put what a cell keeps beside its numbers in place; the digest for the row of the cell."""
+        """Put a kept file of a cell in place; return the digest for the row of the cell."""
         self.place.write(f"{folder}/{key}.parquet", content)
         return sha256(content)
 
     def cell(self, key: str, seal: str | None = None) -> pa.Table:
         """The row of a finished cell; raises `DamagedError` or `FileNotFoundError`.
 
-        With `seal` it is one that is known to be there: it is waited for if a store shows it late.
+        With `seal` the file is known to exist: it is waited for if a store shows it late.
         """
         name = _cell_file(key)
         if seal is None:
@@ -170,7 +170,7 @@ class Results:
         return parquet_table(content, CELL)
 
     def kept(self, folder: str, key: str) -> bytes | None:
-        """What a finished cell kept, None if it kept nothing there; raises `DamagedError`."""
+        """The kept file of a finished cell, None if it kept none there; raises `DamagedError`."""
         try:
             (row,) = self.cell(key).to_pylist()
         except FileNotFoundError:
@@ -179,7 +179,7 @@ class Results:
         return None if digest is None else self.files.awaited(f"{folder}/{key}.parquet", digest)
 
     def _has_kept(self, keep: Collection[str], row: Mapping[str, Any]) -> bool:
-        """Whether a cell kept all of `keep`; raises `DamagedError` if it is not what it was."""
+        """Whether a cell kept all of `keep`; raises `DamagedError` if a kept file has changed."""
         digests = _kept(row)
         for folder in keep:
             if folder not in digests:
@@ -193,7 +193,7 @@ class Results:
         return True
 
     def read_cells(self, keys: Set[str], keep: Collection[str] = ()) -> Finished:
-        """Read the cells of these keys, and what of `keep` they have to have kept."""
+        """Read the cells of these keys, and check that they kept all of `keep`."""
         found = Finished()
         present = keys & self.listed()
         names = {_cell_file(key): key for key in sorted(present)}
@@ -220,16 +220,16 @@ class Results:
         return set(self.read_cells(self.listed(), keep).seals)
 
     def add_finished(self, key: str, seal: str) -> None:
-        """A task has put this cell in place."""
+        """Note a cell that a task has put in place."""
         self._seals[key] = seal
 
     def known(self, keys: Set[str]) -> dict[str, str]:
-        """{key: seal} of the finished ones of these; those that were read before are not again."""
+        """{key: seal} of the finished ones of these; none is read twice."""
         self.read_cells(keys - self._seals.keys())
         return {key: self._seals[key] for key in sorted(keys & self._seals.keys())}
 
     def listed(self, folder: str = "cells") -> set[str]:
-        """The keys of all files of cells, or of what they kept, whatever is in them."""
+        """The keys of all files of cells, or of a folder of kept files, readable or not."""
         return _stems(self.place.names(folder), ".parquet")
 
     # -- failures ----------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Results:
     # -- the grid ----------------------------------------------------------------------------------
 
     def grid(self) -> pa.Table:
-        """What is to be measured; empty if there is nothing yet."""
+        """The grid of cells to measure; empty if there is none yet."""
         try:
             return self._grid()
         except DamagedError as error:
@@ -265,7 +265,7 @@ class Results:
             return GRID.empty_table()
 
     def extend_grid(self, cells: Iterable[Cell]) -> None:
-        """Put these cells in place of what the grid has of their experiments."""
+        """Replace the grid's cells of these experiments by these cells."""
         new = grid_table(cells)
         ids = set(new["experiment"].to_pylist())
         old = self._grid_or_empty(ids)
@@ -277,7 +277,7 @@ class Results:
         self.files.write_if_new("grid.parquet", sealed_parquet("grid.parquet", GRID, [merged]))
 
     def _grid_or_empty(self, ids: set[str]) -> pa.Table:
-        """A damaged grid is lost; the cells of its experiments are not."""
+        """The grid, or an empty one if it is damaged; the cells of its experiments are not lost."""
         try:
             return self._grid()
         except DamagedError as error:
@@ -307,7 +307,7 @@ class Results:
         self.files.write(name, sealed_json(name, {"sweep": id, **facts}))
 
     def has_sweep(self, id: str) -> bool:
-        """Whether the note of a sweep, which was written, is to be seen from here."""
+        """Whether the note of a sweep, which was written, can be read from here."""
         try:
             return bool(self.files.awaited_if(f"sweeps/{id}.json", bool))
         except DamagedError:
@@ -325,14 +325,14 @@ class Results:
     # -- tables ------------------------------------------------------------------------------------
 
     def made_of(self, seals: Mapping[str, str]) -> str:
-        """A digest of what tables are made of: the grid, and cells with their seals."""
+        """A digest of the input of tables: the grid, and cells with their seals."""
         digest = hashlib.sha256(seal_of("grid.parquet", self.files.whole("grid.parquet")).encode())
         for key, seal in sorted(seals.items()):
             digest.update(f"{key} {seal}\n".encode())
         return digest.hexdigest()
 
     def tables_made_of(self) -> str | None:
-        """What the tables that are there are made of; None unless all are whole and fit."""
+        """The digest of the input of the present tables; None unless all are whole and fit."""
         found = dict(self.files.each(map(_table_file, SCHEMAS), self.files.checked))
         contents = {name: one for name, one in found.items() if isinstance(one, bytes)}
         return _made_of(contents) if contents.keys() == found.keys() else None
@@ -344,10 +344,10 @@ class Results:
         tables: Iterable[pa.Table],
         made_of: tuple[str, Mapping[str, str]] | None = None,
     ) -> str:
-        """Put a table in place; its seal.
+        """Put a table in place; return its seal.
 
-        The last one, `LAST`, notes what all are made of and the seals of the others: the others
-        are the same bytes whenever and wherever they are made.
+        The last one, `LAST`, notes the input of all and the seals of the others: the others are the
+        same bytes whenever and wherever they are made.
         """
         self._require_held()
         file = _table_file(name)
@@ -363,7 +363,7 @@ class Results:
         return read_whole(content, columns=names)
 
     def require_tables(self) -> None:
-        """Refuse a directory without finished tables, and say what to do about it."""
+        """Refuse a directory without finished tables, with advice."""
         there = self.place.names("tables")
         missing = [name for name in SCHEMAS if f"{name}.parquet" not in there]
         if missing == list(SCHEMAS) and not self._exists():
@@ -396,7 +396,7 @@ def grid_table(cells: Iterable[Cell]) -> pa.Table:
 
 
 def _made_of(contents: Mapping[str, bytes]) -> str | None:
-    """What tables are made of, by what the last one notes; None if the others are not its own."""
+    """The digest of the tables' input, noted in the last one; None if the others do not fit it."""
     note = parquet_note(contents[_table_file(LAST)], _MADE_OF)
     if not note:
         return None
@@ -411,7 +411,7 @@ def _made_of(contents: Mapping[str, bytes]) -> str | None:
 
 
 def _kept(row: Mapping[str, Any]) -> dict[str, str]:
-    """{folder: digest} of what a cell kept."""
+    """{folder: digest} of the kept files of a cell."""
     return {one["name"]: one["sha256"] for one in row["kept"]}
 
 

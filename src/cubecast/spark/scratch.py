@@ -1,7 +1,7 @@
-"""The scratch directory of a driver: all that Spark leaves on this machine is below it.
+"""The scratch directory of a driver: all files of Spark on this machine are below it.
 
 1. A driver locks the file ``lock`` in its directory, and its Java process inherits that lock.  The
-   system lifts it when both are gone, however they ended; so an unlocked directory is a dead one's.
+   system releases it when both are gone, however they ended; so an unlocked directory is unused.
 2. Every driver that starts removes the directories of dead drivers of the same user.  Nothing else
    counts: neither age nor names of processes, which are given again.
 3. A directory without a lock file is either not ours or just being made.  It is removed only if it
@@ -31,11 +31,11 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """A directory that goes with its driver."""
+    """A directory that is removed with its driver."""
 
     path: Path
     lock: int
-    """A descriptor; whoever inherits it keeps the directory."""
+    """A descriptor; a process that inherits it keeps the directory."""
 
     def folder(self, name: str) -> Path:
         """A directory below."""
@@ -44,13 +44,13 @@ class Scratch:
         return path
 
     def remove_also(self, folder: Path) -> None:
-        """Remove a directory elsewhere with this one, by whoever removes it."""
+        """Have a directory elsewhere removed with this one."""
         (self.path / ALSO).write_text(str(folder), encoding="utf-8")
 
 
 @contextmanager
 def scratch_directory(parent: Path | None = None) -> Iterator[Scratch]:
-    """A new directory, removed at the end; first those of dead drivers are."""
+    """A new directory, removed at the end; first, directories of dead drivers are removed."""
     place = Path(tempfile.gettempdir()) if parent is None else parent
     try:
         clear_dead(place)
@@ -75,7 +75,7 @@ def clear_dead(place: Path) -> None:
 
 
 def _is_own_directory(path: Path) -> bool:
-    """No link, and not another user's: the place may be open to all."""
+    """Whether it is no link and belongs to this user: the place may be open to all."""
     status = path.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
@@ -103,7 +103,7 @@ def _made(place: Path) -> Scratch:
 
 
 def _locked(path: Path) -> int | None:
-    """A locked descriptor of the lock; None if a driver that clears was faster."""
+    """A locked descriptor of the lock file; None if a driver that clears was faster."""
     try:
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory whose lock we hold, the lock last: half removed, it is tried again."""
+    """Remove a directory whose lock we hold, the lock last: if interrupted, it is tried again."""
     with suppress(OSError):
         also = Path((path / ALSO).read_text(encoding="utf-8"))
         shutil.rmtree(also, ignore_errors=True)

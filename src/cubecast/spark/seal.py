@@ -125,7 +125,7 @@ def sealed_json(name: str, facts: Mapping[str, Any]) -> bytes:
 
 
 def json_facts(content: bytes) -> dict[str, Any]:
-    """What a sealed JSON object says, without its seal."""
+    """The content of a sealed JSON object, without its seal."""
     facts: dict[str, Any] = json.loads(content)
     del facts[_FIELD]
     return facts

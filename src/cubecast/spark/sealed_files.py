@@ -1,7 +1,7 @@
 """Sealed files of a place: read whole and checked, written whole, and waited for where late.
 
-Whoever asks learns of a file that it is damaged (`DamagedError`) or missing (`FileNotFoundError`);
-or, where there is nothing to be done about it, gets a `ResultsError` that names it.
+A caller gets `DamagedError` for a damaged file and `FileNotFoundError` for a missing one; or, where
+it cannot go on without the file, a `ResultsError` that names it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cubecast.spark.seal import DamagedError, seal_of
 from cubecast.spark.storage import Local, Place
 
 READERS = 16
-"""Files that are read at once: a store is slow to answer, and not short of hands."""
+"""Files that are read at once: a store is slow to answer, and serves many reads."""
 LATE_S = 30.0
 """How long an object that was written may take to appear."""
 LOOK_AGAIN_S = 0.5
@@ -31,22 +31,22 @@ class SealedFiles:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._written: dict[str, str] = {}
-        """Digests of what was written here: a store may show it late."""
+        """Digests of the files written here: a store may show them late."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a file in place; later reads wait until it is to be seen."""
+        """Put a file in place; later reads wait until it is visible."""
         self._place.write(name, content)
         self._written[name] = sha256(content)
 
     def write_if_new(self, name: str, content: bytes) -> None:
-        """Put a file in place unless it is there as it is."""
+        """Put a file in place unless it is there with the same content."""
         with suppress(FileNotFoundError):
             if self._place.read(name) == content:
                 return
         self.write(name, content)
 
     def forget_what_was_written(self) -> None:
-        """Others may write from now on."""
+        """Forget the digests: others may write from now on."""
         self._written.clear()
 
     def checked(self, name: str) -> bytes:
@@ -58,7 +58,7 @@ class SealedFiles:
         return content
 
     def whole(self, name: str) -> bytes:
-        """The same, where a damaged or missing file is the end of it."""
+        """The same, with a `ResultsError` if the file is damaged or missing."""
         try:
             return self.checked(name)
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class SealedFiles:
     def each(
         self, names: Iterable[str], read: Callable[[str], _T]
     ) -> Iterator[tuple[str, _T | DamagedError | FileNotFoundError]]:
-        """Read files side by side; in place of what cannot be read comes what is wrong with it."""
+        """Read files side by side; yields the error in place of a file that cannot be read."""
 
         def tried(name: str) -> tuple[str, _T | DamagedError | FileNotFoundError]:
             try:
@@ -83,11 +83,11 @@ class SealedFiles:
             yield from pool.map(tried, names)
 
     def awaited(self, name: str, digest: str) -> bytes:
-        """A file that was written with this digest, as soon as it is to be seen."""
+        """A file that was written with this digest, as soon as it is visible."""
         return self.awaited_if(name, lambda content: sha256(content) == digest)
 
     def awaited_if(self, name: str, is_it: Callable[[bytes], bool]) -> bytes:
-        """A file that was written, as soon as it is to be seen; else raises `DamagedError`."""
+        """A file that was written, as soon as it is visible; else raises `DamagedError`."""
         deadline = time.monotonic() + LATE_S
         while True:
             try:

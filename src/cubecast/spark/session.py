@@ -2,13 +2,13 @@
 
 1. Nothing of Spark's reaches the terminal: its processes write to the log file given.
 2. On this machine (``local[...]``, ``local-cluster[...]``) it listens on the loopback only, and its
-   workers run the Python that runs us.  On a cluster addresses and Pythons are the user's matter.
-3. Leaving the block, also by Ctrl-C, ends the session and the Java process (`gateway`) and removes
-   what they left on the disk (`scratch`).
-4. Executors in processes of their own get this very package, so that they run what the driver runs.
+   workers run the Python that runs us.  On a cluster the user sets addresses and Pythons.
+3. Leaving the block, also by Ctrl-C, ends the session and the Java process (`java_process`) and
+   removes their files (`scratch`).
+4. Executors in processes of their own get this package, so that they run the driver's code.
 5. A session that was there before us keeps its master, its settings and its other jobs: we work in
-   a session beside it on the same context, and end our own jobs only (`jobs`).
-6. What Spark or Java raises in the block leaves it as a `SparkFailedError` of one line.
+   a session beside it on the same context, and end our own jobs only (`cancellable_jobs`).
+6. An error of Spark or Java in the block leaves it as a `SparkFailedError` of one line.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*]"
 DRIVER_MEMORY = "1g"
 JAVA_FOR_SMALL_DATA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The work is done in Python: what Java optimises at length is never repaid."""
+"""The work is done in Python: long optimisation by Java does not pay."""
 LONGEST_SOCKET_FOLDER = 60
 """The path of a socket has a little over 100 bytes, and Spark adds a name of 42."""
 SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "1",  # what is aggregated is small
+    "spark.sql.shuffle.partitions": "1",  # aggregated data are small
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.files.openCostInBytes": "65536",  # finished cells are many small files
 }
-"""What our jobs need in any session; each session has its own."""
+"""Settings that our jobs need in any session; each session has its own."""
 
 
 def require_pyspark() -> None:
-    """Say which extra is missing, before anything is started."""
+    """Name the missing extra, before anything is started."""
     try:
         import pyarrow
         import pyspark  # noqa: F401
@@ -88,10 +88,10 @@ def spark_session(
     """A session for the block.
 
     `settings` replace ours for a session that we start; `conf` is the user's and wins over both.
-    Without `log`, what Spark has to say is forgotten at the end of the block.
+    Without `log`, Spark's output is dropped at the end of the block.
 
     Where this process has a session already, as in a notebook, we work beside it: `conf` must not
-    contradict what cannot be changed in it, nor `master`, unless it is the default.
+    contradict its fixed settings, nor `master`, unless it is the default.
     """
     require_pyspark()
     ours, users = {**SQL_SETTINGS, **(settings or {})}, dict(conf or {})
@@ -113,7 +113,7 @@ def spark_session(
 
 
 def _one_master(master: str, in_conf: str) -> str:
-    """The master that the argument or the user's setting names; both may not."""
+    """The master that the argument or the user's setting names; only one of them may."""
     if master not in (DEFAULT_MASTER, in_conf):
         raise LabError(f"the master is {master}, and spark.master={in_conf}: name one of them")
     return in_conf
@@ -126,7 +126,7 @@ _open_jobs: list[Jobs] = []
 def end_own_jobs() -> None:
     """Cancel the jobs of the blocks we are in, and wait until none runs, for a while.
 
-    What a job writes can be removed then.  Other jobs of a session that we share go on.
+    The files of a job can be removed then.  Other jobs of a session that we share go on.
     """
     for jobs in _open_jobs:
         jobs.end()
@@ -189,7 +189,7 @@ def _beside(
 def _submitted(
     master: str, ours: Mapping[str, str], users: Mapping[str, str]
 ) -> Iterator[SparkSession]:
-    """A session in the Java process of ``spark-submit``, which has said where and how it runs."""
+    """A session in the Java process of ``spark-submit``, which has set where and how it runs."""
     from pyspark.sql import SparkSession
 
     with interrupts_as_before() as restore:
@@ -263,7 +263,7 @@ def _settings(master: str, scratch: Scratch, log_settings: Path) -> dict[str, st
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.extraJavaOptions": JAVA_FOR_SMALL_DATA,
-            # A machine that was asleep has missed heartbeats; nothing has died for that.
+            # A machine that was asleep has missed heartbeats; no process has died.
             "spark.network.timeout": "7d",
         }
         if len(str(scratch.path)) < LONGEST_SOCKET_FOLDER:
@@ -276,7 +276,7 @@ def _settings(master: str, scratch: Scratch, log_settings: Path) -> dict[str, st
 def _environments(
     master: str, home: Path, scratch: Scratch
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What Java takes from its environment, and what Spark's Python takes from ours."""
+    """The environment of Java, and that of Spark's Python."""
     ours = {"PYSPARK_PYTHON": sys.executable} if on_this_machine(master) else {}
     options = f"-Djava.io.tmpdir={scratch.folder('tmp')}"
     theirs = {
@@ -297,16 +297,16 @@ def _connected(settings: Mapping[str, str]) -> SparkSession:
 
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     context: Any = SparkContext(conf=conf)
-    # It would print a traceback if Java died; what is to be said of that, `JavaGoneError` says.
+    # It would print a traceback if Java died; `JavaGoneError` reports that.
     context._accumulatorServer.handle_error = lambda *_: None
     return SparkSession(context)
 
 
 def _send_package(session: SparkSession, master: str, scratch: Scratch) -> None:
-    """Have executors run this very package."""
+    """Make executors run this package."""
     context = session.sparkContext
     if on_this_machine(master):
-        # ``local-cluster`` leaves a directory per application, and nobody else clears it.
+        # ``local-cluster`` leaves a directory per application, and no other process clears it.
         scratch.remove_also(spark_home() / "work" / context.applicationId)
     context.addPyFile(str(packed_package(scratch.path)))
 
@@ -325,7 +325,7 @@ def packed_package(folder: Path) -> Path:
 
 
 def _stop(session: SparkSession) -> None:
-    """End the session; a second Ctrl-C does not stop the stopping.  Java ends by `java_process`."""
+    """End the session; a second Ctrl-C does not interrupt this.  `java_process` ends Java."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(Exception):  # a Java process that died cannot be asked

@@ -4,7 +4,7 @@ A place reads, writes, lists and deletes small files by their names below it, an
 sweep at a time.
 
 1. `Place.write` puts a file in place whole or not at all.  On a local disk and on HDFS it is
-   written under a name that nobody reads, and renamed; an object store shows an object when its
+   written under a name that no reader uses, and renamed; an object store shows an object when its
    upload is complete.
 2. A reader trusts no listing: an object may be listed late.  What must be there is read by name.
 3. Every failure is a `ResultsError` that names the file; only `Place.read` lets a
@@ -42,7 +42,7 @@ _SECRET_SETTING = re.compile(
 )
 """Settings that Spark itself does not show either (its `redaction.regex`)."""
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
-"""What Hadoop calls them, and what pyarrow does."""
+"""Hadoop's names of file systems, and pyarrow's."""
 
 Held = Callable[[], None]
 """Raises `ResultsError` if the place is no longer held."""
@@ -52,7 +52,7 @@ class Place(ABC):
     """A directory somewhere."""
 
     uri: str
-    """What names it on every machine."""
+    """The URI of the place, valid on every machine."""
     name: str
     """The same without secrets, for people."""
 

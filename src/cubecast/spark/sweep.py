@@ -3,9 +3,9 @@
 The grid is a DataFrame of one row per partition, in the order of cost.  Spark starts partitions in
 their order and gives each core that falls free the next one, so that the expensive cells begin
 first and only cheap ones are left when the cores run out of work.  There is no shuffle, and results
-do not pass through the driver: a finished cell is a file, whatever dies after it.  What does pass
-is which cells ended and how (`executor_task.DONE`): at the end of the job as its rows, and before
-that, for the progress, in an accumulator.
+do not pass through the driver: a finished cell is a file, whatever dies after it.  Only which cells
+ended and how (`executor_task.DONE`) passes: at the end of the job as its rows, and before that, for
+the progress, in an accumulator.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.25
 MOST_NAMES = 5
-"""So many damaged cells are told by name."""
+"""The most damaged cells that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOutcome:
-    """What a sweep did."""
+    """The outcome of a sweep."""
 
     sweep: str
     """Empty if there was nothing to run."""
@@ -52,13 +52,13 @@ class SweepOutcome:
     cores: int
     seconds: float
     idle_share: float | None = None
-    """Of the cores' time, in which they had no cell to run."""
+    """The share of the cores' time in which they had no cell to run."""
     damaged: tuple[str, ...] = ()
     """Names of the cells that were run again because a file of theirs was damaged."""
     other_code: int = 0
     """Cells of the grid that only another version of the code has measured, and so had to run."""
     lost: tuple[str, ...] = ()
-    """What was damaged and is not made good, each in one line."""
+    """Damage that is not repaired, each in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class Survey:
     wanted: dict[str, Cell]
     missing: tuple[Cell, ...]
     damaged: dict[str, str]
-    """{key: what is wrong}, in the order of the grid."""
+    """{key: the damage}, in the order of the grid."""
     other_code: int
     unkept: tuple[str, ...] = ()
-    """What damaged cells had kept and will not keep again."""
+    """Folders of files that damaged cells had kept and will not keep again."""
 
     def told(self) -> list[str]:
-        """What is not as it should be, in sentences."""
+        """The problems, in sentences."""
         told = []
         if self.damaged:
             names = [f"{cell_name(self.wanted[key])}: {why}" for key, why in self.damaged.items()]
@@ -91,7 +91,7 @@ class Survey:
 
 
 def survey(cells: Sequence[Cell], results: Results, keep: tuple[str, ...] = ()) -> Survey:
-    """Read what `results` has of these cells."""
+    """Read the files that `results` has of these cells."""
     wanted = {cell.key: cell for cell in cells}
     found = results.read_cells(wanted.keys(), keep)
     missing = tuple(cell for key, cell in wanted.items() if key not in found.seals)
@@ -118,8 +118,8 @@ def bring_up_to_date(
 ) -> SweepOutcome:
     """Measure the cells that `results` (opened) lacks, and write its tables.
 
-    Spark is started only if there is something to do: if all cells are there and the tables are
-    made of just these, reading them is all.
+    Spark is started only if there is something to do: not if all cells are there and the tables
+    are made of exactly these.
     """
     progress = Silence() if progress is None else progress
     found = survey(cells, results, keep)
@@ -148,11 +148,11 @@ def run_sweep(
 ) -> SweepOutcome:
     """Measure the cells that `results` (opened) lacks; `facts` are noted with the sweep.
 
-    `keep` is what `measure` keeps beside the numbers (`cubecast.lab.cell_details`): a cell that was
-    finished without it is lacking, too.
+    `keep` names what `measure` keeps beside the numbers (`cubecast.lab.cell_details`): a cell that
+    was finished without it is missing, too.
 
-    Raises `SparkFailedError` if Spark gives up.  What is finished stays finished, also then and
-    when interrupted.
+    Raises `SparkFailedError` if Spark gives up.  Finished cells stay finished, also then and when
+    interrupted.
     """
     found = survey(cells, results, keep)
     results.extend_grid(found.wanted.values())
@@ -171,7 +171,7 @@ def run_survey(
     progress: Progress | None,
     facts: dict[str, Any] | None,
 ) -> SweepOutcome:
-    """Measure what a survey found missing."""
+    """Measure the cells that a survey found missing."""
     progress = Silence() if progress is None else progress
     sweep = uuid4().hex[:12]
     missing, kept = found.missing, len(found.wanted) - len(found.missing)
@@ -185,7 +185,7 @@ def run_survey(
         with progress.shown(missing, kept=kept, cores=cores):
             done = _run(spark, missing, results, sweep, measure, progress)
     seconds = time.monotonic() - begun
-    cores = spark.sparkContext.defaultParallelism  # executors may have come late
+    cores = spark.sparkContext.defaultParallelism  # executors may have started late
     ended = datetime.now(UTC).isoformat()
     results.note_sweep(sweep, note | {"ended": ended, "seconds": seconds, "cores": cores})
     failures = tuple(
@@ -226,7 +226,7 @@ def _run(
     measure: Measure,
     progress: Progress,
 ) -> dict[str, Done]:
-    """Run the job beside this thread, which looks after it; {key: row of `DONE`} of all cells."""
+    """Run the job beside this thread, which watches it; {key: row of `DONE`} of all cells."""
     from pyspark import cloudpickle
 
     watch = Watch(spark, cells, results, progress)
@@ -260,7 +260,7 @@ def _look_after(job: Future[Any], watch: Watch) -> Any:
 
 
 class Watch:
-    """Tells the progress, and the results, which cells have ended."""
+    """Tells progress and results which cells have ended."""
 
     def __init__(
         self, spark: SparkSession, cells: Sequence[Cell], results: Results, progress: Progress
@@ -290,7 +290,7 @@ class Watch:
         self._progress.refresh()
 
     def add(self, rows: Iterable[Done]) -> None:
-        """These cells have ended; a row that comes twice counts once."""
+        """Note cells that have ended; a row that comes twice counts once."""
         for done in rows:
             key = done["key"]
             cell = self.left.pop(key, None)
@@ -302,6 +302,6 @@ class Watch:
                 self._results.add_finished(key, done["seal"])
                 self._progress.finished(cell)
             else:
-                with suppress(ResultsError):  # a full disk: it is told, and comes with the outcome
+                with suppress(ResultsError):  # a full disk: reported with the outcome
                     self._results.add_failure(failure)
                 self._progress.failed(cell, failure)

@@ -1,4 +1,4 @@
-"""The tables of the lab and their schemas: the one place that says what a column is.
+"""The tables of the lab and their schemas: the only definition of their columns.
 
 On disk, a sweep's results are one small file per finished cell (`CELL`, one row) and, where asked
 for, one file of messages per cell (`MESSAGE`).  The tables people read are made of them:
@@ -48,7 +48,7 @@ GRID = _required(
     ("seed", pa.int64()),
     ("cost", pa.float64()),
 )
-"""What is to be measured: one row per cell and seed.  `settings` is JSON, its keys sorted."""
+"""The cells to measure: one row per cell and seed.  `settings` is JSON, its keys sorted."""
 
 METRIC = pa.struct(_required(("metric", pa.string()), ("value", pa.float64())))
 BUCKET = pa.struct(_required(("name", pa.string()), ("bucket", pa.int64()), ("count", pa.int64())))
@@ -87,7 +87,7 @@ MESSAGE = _required(
 *latency* is from publishing to delivery, *delay* from reception to delivery.
 """
 MEASURED_MESSAGE = pa.schema([field for field in MESSAGE if field.name != "key"])
-"""What `Measurement.messages` has: the key is known to whoever ran the cell."""
+"""The columns of `Measurement.messages`: without the key, which the caller knows."""
 
 _POINT = (
     ("experiment", pa.string()),
@@ -165,7 +165,7 @@ SCHEMAS = {
     "distributions": DISTRIBUTIONS,
     "busyness": BUSYNESS,
 }
-"""The tables that are made of finished cells, each one file; typed settings come after these."""
+"""The tables made of finished cells, each one file; typed settings come after these."""
 
 
 # -- settings as columns ---------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def setting_fields(texts: Iterable[str]) -> list[pa.Field]:
 
 
 def schema_with(name: str, settings: Iterable[pa.Field]) -> pa.Schema:
-    """The schema of a table with the typed settings, if it says which point a row belongs to."""
+    """The schema of a table with the typed settings, if its rows belong to points."""
     schema = SCHEMAS[name]
     return pa.schema([*schema, *settings]) if "settings" in schema.names else schema
 
@@ -229,7 +229,7 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The same schema as Spark says it."""
+    """The same schema in Spark's types."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema)

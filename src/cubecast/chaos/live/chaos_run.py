@@ -20,7 +20,7 @@ def chaos_run(
     say: Callable[[str], None] = lambda line: None,
     places: Placement | None = None,
 ) -> LiveVerdict:
-    """Do it and judge it; traces, story and the schedule to repeat it stay in the directory."""
+    """Make a run and judge it; the directory keeps traces, story and the schedule to repeat it."""
     options.directory.mkdir(parents=True, exist_ok=True)
     text = schedule_text(schedule)
     (options.directory / SCHEDULE_FILE).write_text(text, encoding="utf-8")

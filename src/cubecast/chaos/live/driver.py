@@ -1,7 +1,7 @@
-"""Carries out a schedule against real processes, and sees to it that they come to rest after it.
+"""Carries out a schedule against real processes, and brings them to rest after it.
 
-A run is: everyone starts and talks; the faults of the schedule, under load; the calm, in which
-links are whole and nobody is stopped; silence, in which what is under way arrives.  It has
+A run is: all nodes start and talk; the faults of the schedule, under load; the calm, in which links
+are whole and no process is stopped; silence, in which messages under way arrive.  It has
 *converged* if within `LiveOptions.settle_s` of silence every process that runs is at rest, has
 the same members as the others, and these are the processes that run.
 """
@@ -53,12 +53,12 @@ LEAVE_S = 30.0
 
 
 class ChaosFailed(Exception):
-    """The run could not be made, which says nothing about the protocol."""
+    """The run could not be made; this says nothing about the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """What a run is made of besides its schedule."""
+    """The parameters of a run besides its schedule."""
 
     directory: Path
     load: ApplicationLoad = field(default_factory=ApplicationLoad)
@@ -66,22 +66,22 @@ class LiveOptions:
     preset: str = "local"
     settle_s: float = 60.0
     talk_s: float = 5.0
-    """The load goes on at least so long after the last change, for everyone to hear everyone."""
+    """How long the load goes on, at least, after the last change, so that each node hears each."""
     join_s: float = 60.0
     """How long a process may take to join while others fail around it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverMark:
-    """Something was done, or a process had finished joining; times are of the monotonic clock."""
+    """A mark: an action was done, or a process finished joining; times are monotonic."""
 
     at: float
     action: Action | None
-    """None: `joined` is there, and talks."""
+    """None: node `joined` has joined, and talks."""
     joined: int = -1
     life: int = 0
     note: str = ""
-    """Neither of the two: what an application was told to do."""
+    """What an application was told to do, if the mark is neither of the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,25 +100,25 @@ class ProcessLife:
 
 @dataclass(slots=True)
 class Run:
-    """What was done, and what was heard."""
+    """The record of a run: actions, reports and problems."""
 
     schedule: Schedule
     began: float = 0.0
-    """When everyone was up."""
+    """When all processes were up."""
     silent: float = 0.0
     """When the load ended."""
     settled_s: float | None = None
-    """From then until everyone was at rest; None: not in time."""
+    """From then until all processes were at rest; None: not in time."""
     marks: list[DriverMark] = field(default_factory=list)
     told: list[tuple[int, NodeTold]] = field(default_factory=list)
-    """What the nodes told their applications, with the number of the process."""
+    """Events that the nodes told their applications, with the number of the process."""
     lives: list[ProcessLife] = field(default_factory=list)
     standings: dict[int, NodeStanding] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
 class Driver:
-    """One run; `say` is given a line now and then."""
+    """One run; `say` is called with a line of progress now and then."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Driver:
         self._condition = Condition(schedule.nodes)
         self._heard: queue.Queue[Heard] = queue.Queue()
         self.processes: list[NodeProcess] = []
-        """All that were ever started."""
+        """All processes that were ever started."""
         self._now: dict[int, NodeProcess] = {}
         """The present life of each node that has one."""
         self._chance = Random(options.seed)
@@ -143,7 +143,7 @@ class Driver:
         self._run = Run(schedule)
 
     def run(self) -> Run:
-        """Do it; no process is left behind, whatever happens."""
+        """Carry out the run; no process is left behind, whatever happens."""
         self._options.directory.mkdir(parents=True, exist_ok=True)
         with self._places, self._processes():
             self._start_all()
@@ -169,7 +169,7 @@ class Driver:
     # -- starting ---------------------------------------------------------------------------------
 
     def _start_all(self) -> None:
-        """All processes at once; then they join in turn, so that slots are numbers at first."""
+        """Start all processes at once; they join in turn, so that slots equal numbers at first."""
         waiting = [self._spawn(number) for number in range(self._schedule.nodes)]
         for process in waiting:
             self._bring_to_life(process)
@@ -180,7 +180,7 @@ class Driver:
         self._run.marks.clear()
 
     def _known(self, process: NodeProcess) -> bool:
-        """Whether it has joined, or will not."""
+        """Whether a process has joined, or failed to."""
         return process.up is not None or self._now.get(process.number) is not process
 
     def _spawn(self, number: int) -> NodeProcess:
@@ -208,12 +208,12 @@ class Driver:
         process.order(live)
 
     def _address(self, number: int) -> str:
-        """A process that is started again listens where it did, as a service does."""
+        """The address of a node; a restarted process listens at its old one, as a service does."""
         earlier = [one.up.address for one in self.processes if one.number == number and one.up]
         return earlier[-1] if earlier else self._places.listen(number)
 
     def _seeds(self, number: int) -> list[str]:
-        """Whom to ask to join: those that can answer, else anyone; nobody: begin a cluster."""
+        """The addresses to join by: connected nodes, else all that are up; none: begin one."""
         up = {other: one.up.address for other, one in self._now.items() if one.up is not None}
         well = [up[other] for other in up if self._condition.connected(number, other)]
         seeds = well or list(up.values())
@@ -240,7 +240,7 @@ class Driver:
         self._listen_until(self._run.began + length)
 
     def _calm_down(self) -> None:
-        """Whole links, nobody stopped, everyone who was started again has joined."""
+        """Mend links, resume stopped processes, and wait until all restarted ones have joined."""
         self._loss = 0.0
         for action in self._condition.calm(self._schedule.seconds(self._schedule.length)):
             self._do(action)
@@ -256,7 +256,7 @@ class Driver:
         return sorted(number for number, one in self._now.items() if one.up is None)
 
     def _step(self, step: ApplicationStep) -> None:
-        """Have an application do something, if it is there."""
+        """Tell an application to carry out a step, if its process runs."""
         process = self._now.get(step.node)
         topic = step.topic or next(iter(self._schedule.members()))
         if process is None:
@@ -317,7 +317,7 @@ class Driver:
         return SetLinks(rules, self._loss)
 
     def _rule(self, number: int, other: int) -> Rule:
-        """A rule for a peer takes the place of the one for all, so it loses as much."""
+        """The rule for a peer; it replaces the rule for all peers, so it has the same loss."""
         out, back = self._condition.link(number, other), self._condition.link(other, number)
         delay = sum(delay_s(self._schedule, fault) for fault in out.slow)
         loss = self._loss
@@ -337,7 +337,7 @@ class Driver:
         self._wait(lambda: False, moment - time.monotonic())
 
     def _wait(self, done: Callable[[], bool], timeout_s: float) -> bool:
-        """Take reports in until `done`, for so long at most; whether it is."""
+        """Take reports in until `done`, for at most `timeout_s`; return whether it is."""
         deadline = time.monotonic() + timeout_s
         while not done():
             try:
@@ -371,7 +371,7 @@ class Driver:
                 process.complaints.append(report.reason)
 
     def _ended(self, process: NodeProcess) -> None:
-        """The end of a process is news unless we wanted it."""
+        """Note the end of a process; it is a problem unless the driver caused it."""
         if process.ending == "leave" and process not in self._finished:
             self._run.problems.append(f"{process} did not leave well: {process.last_words()}")
             process.ended_at = process.ended_at or time.monotonic()
@@ -413,7 +413,7 @@ class Driver:
         return all(number in standings and standings[number].at >= since for number in self._now)
 
     def _agree(self) -> bool:
-        """Whether everyone is at rest and knows exactly those who run."""
+        """Whether all processes are at rest and their members are exactly the running ones."""
         standings = [self._run.standings[number] for number in self._now]
         slots = sorted(one.slot for one in standings)
         return all(one.at_rest and one.members == slots for one in standings)
@@ -430,7 +430,7 @@ class Driver:
                 yield f"node {number} (slot {one.slot}) waits: {one.why}"
 
     def _finish(self) -> None:
-        """The traces end with everything open; who leaves still gets the time for it."""
+        """End the traces with everything open; nodes that are leaving still get time for it."""
         self._finished -= set(self._now.values())
         for process in self._now.values():
             process.order(Finish())

@@ -1,7 +1,7 @@
 """Schedules for real processes: drawn by a seed, made of sizes, or refused.
 
-Here `length` is that of the load; of `links` only the loss is taken, and `seed`, `params` are the
-simulator's.  A factor of a slow link is taken for `FACTOR_S` more each.  Nodes are numbered as they
+Here `length` is that of the load; of `links` only the loss is used, and `seed` and `params` are for
+the simulator.  Each factor of a slow link counts as `FACTOR_S` more.  Nodes are numbered as they
 were started; a process that was started again keeps its number, whatever its slot is.
 """
 
@@ -13,19 +13,19 @@ from random import Random
 from cubecast.chaos.schedule import Fault, Schedule, ScheduleError, checked
 
 MAX_NODES = 64
-"""Processes that one machine is asked to run."""
+"""The most processes that one machine is asked to run."""
 FACTOR_S = 0.001
 CALM_S = 10.0
 """Drawn faults end so long before the load does."""
 DRAWN = ("crash", "pause", "blink", "leave", "slow", "one-way", "partition")
-"""What `draw` knows; a blink is a pause that is shorter than any suspicion."""
+"""The faults that `draw` knows; a blink is a pause that is shorter than any suspicion."""
 BEGIN_S = 3.0
 REST_S = 1.0
-"""A node that is back is left alone for so long."""
+"""A node that is back has no fault for this long."""
 
 
 def runnable(schedule: Schedule) -> Schedule:
-    """A checked schedule, if there can be so many processes."""
+    """Return a checked schedule; raise if real processes cannot carry it out."""
     if schedule.nodes > MAX_NODES:
         raise ScheduleError(f"nodes must be 1 to {MAX_NODES} here, not {schedule.nodes}")
     if any(fault.act == "mute" for fault in schedule.faults):
@@ -34,14 +34,14 @@ def runnable(schedule: Schedule) -> Schedule:
 
 
 def delay_s(schedule: Schedule, fault: Fault) -> float:
-    """How much longer packets take on a slow link; there is no round trip to multiply here."""
+    """The extra delay of packets on a slow link; there is no round trip to multiply here."""
     return schedule.seconds(fault.delay) + (fault.factor - 1) * FACTOR_S
 
 
 def draw(
     nodes: int, seconds: float, every: float, seed: int, acts: tuple[str, ...] = ("crash", "pause")
 ) -> Schedule:
-    """One fault every so many seconds; at least half of the nodes are well at any time."""
+    """One fault every so many seconds; at least half of the nodes have none at any time."""
     unknown = [act for act in acts if act not in DRAWN]
     if unknown or not acts:
         raise ScheduleError(f"no such fault: {', '.join(unknown)}; there are {', '.join(DRAWN)}")
@@ -95,7 +95,7 @@ def _draw_one(chance: Random, act: str, at: float, latest: float, well: list[int
 
 
 def split(sizes: tuple[int, ...], seconds: float, begin: float = 5.0) -> Schedule:
-    """A partition into sides of these sizes for so many seconds, and what comes after."""
+    """A partition into sides of these sizes for so many seconds, and the load after it."""
     if len(sizes) < 2 or min(sizes) < 1:
         raise ScheduleError("a partition has two sides or more, each with a node, as in 4,4")
     if not seconds > 0:

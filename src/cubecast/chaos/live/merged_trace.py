@@ -1,9 +1,9 @@
 """One trace of all lives, for the checkers.
 
 Every process leaves a file of its own.  Records name slots, and slots change hands: so the trace
-of a slot is what its holders recorded, one after the other, with a ``crash`` where one of them was
-killed and a ``restart`` where another one begins.  These two are what the driver did, never what
-the protocol says.
+of a slot is the records of its holders, one after the other, with a ``crash`` where one of them was
+killed and a ``restart`` where another one begins.  These two come from the driver's actions, never
+from the protocol.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Tenancy(NamedTuple):
     """Whether the life ended in this slot."""
     has_views: bool
     span: tuple[int, int]
-    """Which of the life's records these are: from, and up to but not including."""
+    """The range of the life's records: from, and up to but not including."""
 
 
 def trace_of(found: Iterable[Tenancy]) -> Iterator[Record]:
@@ -48,7 +48,7 @@ def _begin(tenancy: Tenancy) -> int:
 
 
 def tenancies(lives: Iterable[ProcessLife]) -> list[Tenancy]:
-    """Who had which slot."""
+    """The lives that held each slot, with their times."""
     by_slot: dict[int, list[_Stay]] = {}
     for life in lives:
         for stay in _stays_of(life):
@@ -66,7 +66,7 @@ class _Stay:
     """The first one's place in the life's trace."""
     times: list[int]
     views: list[int]
-    """Which of them are of views."""
+    """Positions of the records of views."""
     final: bool = True
     has_views: bool = False
 
@@ -77,15 +77,15 @@ class _Stay:
         )
 
     def parted(self, at: int) -> tuple[_Stay, _Stay]:
-        """What was before the record `at`, and what came from then on."""
+        """Split at the record `at`: the records before it, and the rest."""
         first = replace(self, times=self.times[:at], views=[], final=False)
         views = [view - at for view in self.views if view >= at]
         return first, replace(self, start=self.start + at, times=self.times[at:], views=views)
 
 
 def _stays_of(life: ProcessLife) -> list[_Stay]:
-    """The slots a life has had, in turn; most have one, a node that was excluded may return to
-    another, and from there to the first, which somebody else may have had meanwhile."""
+    """The slots that a life had, in turn.  Most have one.  An excluded node may return to another
+    slot, and later to the first, which another node may have had meanwhile."""
     stays: list[_Stay] = []
     for index, record in enumerate(records_of(life.trace)):
         if not stays or stays[-1].slot != record.node:
@@ -101,9 +101,9 @@ def _stays_of(life: ProcessLife) -> list[_Stay]:
 
 
 def _parted(stays: list[_Stay]) -> Iterator[_Stay]:
-    """The stays in one slot; who returned to it after somebody else had it was there twice.
+    """The stays in one slot; a life that returned to it after another had it gets two stays.
 
-    Nobody enters a view in a slot that is another's: the first view after that one began is the
+    A node never enters a view in another's slot: the first view after the other began marks the
     return.
     """
     begins = sorted(stay.times[0] for stay in stays)
@@ -119,7 +119,7 @@ def _parted(stays: list[_Stay]) -> Iterator[_Stay]:
 
 
 def records_of(trace: Path) -> Iterable[Record]:
-    """What a life recorded; a process that never got as far as a header recorded nothing."""
+    """The records of a life; none if the process ended before it wrote a header."""
     if not trace.exists() or not trace.stat().st_size:
         return ()
     return read_jsonl(trace)[1]
@@ -128,10 +128,10 @@ def records_of(trace: Path) -> Iterable[Record]:
 def _slot(held: list[Tenancy]) -> Iterator[Record]:
     """The records of a slot's holders, one after the other.
 
-    Who was excluded while it stood still reads on for a while when it wakes up, and its slot may be
-    another's by then.  It reads what was sent before: that counts as read before the other began.
-    Otherwise the other's records, and all that depends on them, would come after its own, and who
-    joined in between would seem to owe them.
+    A node that is excluded while stopped still delivers for a while when it wakes up, and another
+    node may have its slot by then.  These deliveries are of messages sent before: they count as
+    made before the other began.  Otherwise the other's records, and all that depends on them, would
+    come after its own, and a node that joined in between would seem to owe them.
     """
     until = [tenancy.first for tenancy in held[1:]]
     for number, tenancy in enumerate(held):
@@ -150,9 +150,9 @@ def _not_after(limit: int | None, records: Iterable[Record]) -> Iterator[Record]
 
 
 def _end(tenancy: Tenancy) -> Iterator[Record]:
-    """A process that was killed crashed; one that left is out for good, also if it does not say."""
+    """The last record of a stay: ``crash`` if killed; a node that left is out for good."""
     life = tenancy.life
-    if not tenancy.final:  # it went on elsewhere
+    if not tenancy.final:  # it went on in another slot
         yield Record("crash", tenancy.last, tenancy.slot)
         return
     ended = tenancy.last if life.ended_at is None else int(life.ended_at * 1e6)

@@ -1,4 +1,4 @@
-"""What the driver and its processes say to each other: one JSON object a line, on pipes.
+"""Messages between the driver and its processes: one JSON object a line, on pipes.
 
 Times are seconds of the monotonic clock, which all processes of a machine share.
 """
@@ -11,24 +11,24 @@ from cubecast.net.links.faults import Rule
 
 
 class ApplicationLoad(msgspec.Struct, frozen=True):
-    """What an application does."""
+    """The load that an application makes."""
 
     rate: float = 10.0
     """Questions a second."""
     answers: float = 0.1
-    """The share of what it reads from others that it answers at once; answers, too."""
+    """The share of other nodes' messages that it answers at once, answers included."""
     loss: float = 0.0
     """The share of packets that every link loses until the calm."""
     size: int = 64
-    """Bytes that a message has at least."""
+    """The least size of a message, in bytes."""
 
 
 class SetLinks(msgspec.Struct, tag=True, frozen=True):
-    """From now on these are the faults of our links, by the uid of the peer; no others."""
+    """Replace the faults of our links, by the uid of the peer."""
 
     rules: dict[str, Rule]
     loss: float = 0.0
-    """Of all links that have no rule."""
+    """The loss of all links that have no rule."""
 
 
 class Live(msgspec.Struct, tag=True, frozen=True):
@@ -41,11 +41,11 @@ class Live(msgspec.Struct, tag=True, frozen=True):
     load: ApplicationLoad
     links: SetLinks
     listen: str = "127.0.0.1:0"
-    """Where it was in its last life, if it had one."""
+    """The address of its last life, if it had one."""
     preset: str = "local"
     seed: int = 0
     patience_s: float = 60.0
-    """Joining is tried again and again, for so long."""
+    """How long joining is retried."""
 
 
 class PublishBatch(msgspec.Struct, tag="Publish", frozen=True):
@@ -56,7 +56,7 @@ class PublishBatch(msgspec.Struct, tag="Publish", frozen=True):
 
 
 class SubscribeTopic(msgspec.Struct, tag="Subscribe", frozen=True):
-    """Subscribe to a topic, if that is not so yet."""
+    """Subscribe to a topic, unless that is done already."""
 
     topic: str
 
@@ -72,7 +72,7 @@ class Quiet(msgspec.Struct, tag=True, frozen=True):
 
 
 class TellStanding(msgspec.Struct, tag=True, frozen=True):
-    """Say how things stand."""
+    """Report the standing."""
 
 
 class Finish(msgspec.Struct, tag=True, frozen=True):
@@ -93,7 +93,7 @@ class Up(msgspec.Struct, tag=True, frozen=True):
 
 
 class NodeTold(msgspec.Struct, tag=True, frozen=True):
-    """The node told its application something besides messages."""
+    """An event that the node told its application."""
 
     at: float
     what: str
@@ -101,14 +101,14 @@ class NodeTold(msgspec.Struct, tag=True, frozen=True):
     about: int = -1
     """The slot concerned."""
     count: int = 0
-    """In a gap: messages."""
+    """The messages of a gap."""
     detail: str = ""
     address: str = ""
     """Where the node in that slot listens, as far as the teller knows: slots change hands."""
 
 
 class NodeStanding(msgspec.Struct, tag=True, frozen=True):
-    """How things stand."""
+    """The standing of a node: whether it is at rest, and its members."""
 
     at: float
     slot: int
@@ -119,7 +119,7 @@ class NodeStanding(msgspec.Struct, tag=True, frozen=True):
     refused: int
     """Publications that were not taken in time."""
     why: str = ""
-    """What waits for what, if not at rest."""
+    """What it waits for, if not at rest."""
 
 
 class TraceFinished(msgspec.Struct, tag=True, frozen=True):
@@ -129,7 +129,7 @@ class TraceFinished(msgspec.Struct, tag=True, frozen=True):
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """This process is of no use any more."""
+    """This process cannot go on."""
 
     at: float
     reason: str

@@ -1,4 +1,4 @@
-"""One node of a chaos run, seen from its driver: a process that reports, and may be hurt."""
+"""One node of a chaos run, seen from its driver: a process that reports, and can be killed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _reports = msgspec.json.Decoder(Report)
 
 
 class Heard(NamedTuple):
-    """A report and who made it; None: the process has ended."""
+    """A report and the process that made it; None: the process has ended."""
 
     process: NodeProcess
     report: Report | None
 
 
 class NodeProcess(CommandChild):
-    """One life of one node: a process, its trace, and what it has told."""
+    """One life of one node: a process, its trace, and its reports."""
 
     def __init__(
         self, number: int, life: int, trace: Path, heard: queue.Queue[Heard], prefix: Sequence[str]
@@ -55,16 +55,16 @@ class NodeProcess(CommandChild):
             self.complaints.append(line.decode(errors="replace").rstrip())
 
     def order(self, what: Order) -> None:
-        """Tell it what to do; one that has ended hears nothing, which its end will explain."""
+        """Send an order; a process that has ended ignores it, and its end explains why."""
         self.say(msgspec.json.encode(what))
 
     def crash(self) -> float:
-        """Kill it; when that was."""
+        """Kill the process; return the time."""
         at = time.monotonic()
         self.kill()
         return at
 
     def last_words(self) -> str:
-        """Why it ended by itself."""
+        """Why the process ended by itself."""
         said = self.last_line()
         return f"{self.how_it_ended()}: {said}" if said else self.how_it_ended()

@@ -1,5 +1,4 @@
-"""Where the processes of a chaos run are: on this machine's own network, or each on a network of
-its own.
+"""The network of a chaos run's processes: the machine's own, or a namespace for each process.
 
 `Loopback` leaves cutting links to the fault-injecting transport of each node.  `Namespaces` gives
 each process a network namespace, and cuts links in the kernel: packets do not arrive, and no
@@ -47,17 +46,17 @@ class Placement(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
     def command(self, number: int) -> Sequence[str]:
-        """What stands before the command of a process, to run it in its place."""
+        """The words before the command of a process that run it in its place."""
 
     def listen(self, number: int) -> str:
-        """Where it listens."""
+        """The address where a process listens."""
 
     def links_changed(self, condition: Condition) -> None:
         """Cut and mend links."""
 
 
 class Loopback:
-    """All on the loopback interface."""
+    """All processes on the loopback interface."""
 
     cuts_links = False
 
@@ -142,11 +141,9 @@ class Namespaces:
         ip("-n", space, "link", "set", "eth0", "up")
 
     def _remove(self) -> None:
-        """A namespace takes its links with it; the processes in it have ended before."""
+        """Remove the namespaces and their links; the processes in them have ended before."""
         while self._made:
-            with contextlib.suppress(
-                PlacementError
-            ):  # one that is gone already is no reason to stop
+            with contextlib.suppress(PlacementError):  # go on if one is gone already
                 ip("netns", "delete", self._made.pop())
 
     def _space(self, number: int) -> str:
@@ -180,7 +177,7 @@ class Namespaces:
 
 
 def sides_of(condition: Condition) -> list[int]:
-    """Nodes with the same number have no cut between them, directly or by others, both ways."""
+    """The side of each node: only a cut in both directions separates two nodes, or two groups."""
     sides = [-1] * condition.nodes
     for first in range(condition.nodes):
         if sides[first] >= 0:
@@ -209,7 +206,7 @@ def permitted() -> str:
 
 
 def ip(*words: str) -> None:
-    """Run the command ip; `PlacementError` says what it did not like."""
+    """Run the command ip; raise `PlacementError` with its last line if it fails."""
     try:
         done = subprocess.run(
             ["ip", *words], capture_output=True, text=True, timeout=COMMAND_S, check=False

@@ -1,4 +1,4 @@
-"""A chaos run as a picture: deliveries, who was alive, and what each fault cost.
+"""A chaos run as a picture: deliveries, which nodes were alive, and the cost of each fault.
 
 Needs matplotlib (``pip install 'cubecast[lab]'``); everything else does without it.
 """
@@ -34,7 +34,7 @@ COLOURS = {
 SIDES = ("#cddafd", "#fde2cd", "#d8f3dc", "#f9d5e5", "#e2e2df")
 LANES = {"down": COLOURS["crash"], "joining": "#f2cc8f", "stopped": COLOURS["pause"]}
 MOST_LINES = 60
-"""Of more actions each is a dot, and their kinds are compared at the side."""
+"""With more actions than this, each is a dot, and their kinds are compared at the side."""
 
 
 class NoPlot(Exception):
@@ -42,13 +42,13 @@ class NoPlot(Exception):
 
 
 def needs_matplotlib() -> None:
-    """`NoPlot` if there is nothing to draw with; asked before a long run."""
+    """Raise `NoPlot` if matplotlib is missing; called before a long run."""
     if importlib.util.find_spec("matplotlib") is None:
         raise NoPlot("a plot needs matplotlib: pip install 'cubecast[lab]'")
 
 
 class Span(NamedTuple):
-    """A node was not well for a while."""
+    """A time during which a node was down, joining or stopped."""
 
     node: int
     state: str
@@ -57,7 +57,7 @@ class Span(NamedTuple):
 
 
 def spans_of(marks: Sequence[DriverMark], nodes: int, began: float, end: float) -> Iterator[Span]:
-    """When which node was down, joining or stopped, in seconds of the run."""
+    """The times when each node was down, joining or stopped, in seconds of the run."""
     since: dict[tuple[int, str], float] = {}
     until = end - began
 
@@ -88,7 +88,7 @@ def spans_of(marks: Sequence[DriverMark], nodes: int, began: float, end: float) 
 
 
 class Split(NamedTuple):
-    """A partition was in force."""
+    """The time of a partition."""
 
     sides: tuple[tuple[int, ...], ...]
     begin: float
@@ -199,7 +199,7 @@ def _draw_rate(axes: Any, verdict: LiveVerdict) -> None:
     )
     axes.set_ylim(0, _ceiling(per_second))
     seen: dict[str, Any] = {"connected pairs x usual rate": axes.lines[-1]}
-    # So many lines would hide the curve: then each is a mark at the bottom.
+    # Too many lines would hide the curve: then each is a mark at the bottom.
     height = 1.0 if len(curve.costs) <= MOST_LINES else 0.06
     for cost in curve.costs:
         act = cost.action.act
@@ -214,7 +214,7 @@ def _draw_rate(axes: Any, verdict: LiveVerdict) -> None:
 
 
 def _ceiling(values: Sequence[float]) -> float:
-    """Where the picture ends: what a node catches up in a moment must not flatten all the rest."""
+    """The top of the picture: a node that catches up in a moment must not flatten the rest."""
     ordered = sorted(values)
     usual = ordered[int(0.9 * len(ordered))] if ordered else 0.0
     return min(1.12 * max(values, default=0.0), 2.5 * usual) or 1.0

@@ -1,17 +1,17 @@
-"""What each fault cost: how far deliveries fell, and how long until all was well again.
+"""The cost of each fault: how far deliveries fell, and how long the recovery took.
 
 Two nodes are *connected* at a moment if both run and talk, neither is stopped and nothing between
-them is cut: by what the driver did, whatever the protocol thought.  Every node is connected with
-itself.
+them is cut.  This follows from the driver's actions, not from the protocol.  Every node is
+connected with itself.
 
 - The *rate* of a tenth of a second is its deliveries, over the connected pairs at that time; so a
-  dead publisher, or half a cluster that is cut off, is no dip by itself, only by what it does to
-  the others.
+  dead publisher, or half a cluster that is cut off, is no dip by itself, only by its effect on the
+  others.
 - The *dip* of an action is the lowest rate until the next action (at most `DIP_S`), over the
   median rate of the `BEFORE_S` before it.
 - It *recovered* when the mean rate of `STEADY_S` was back at `ENOUGH` of that median.
-- It was *heard by all* when each node had delivered something that each connected node published
-  after the action.  Pairs that another action takes apart first are left out.
+- It was *heard by all* when each node had delivered a message that each connected node published
+  after the action.  Pairs that another action separates first are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one action cost; times in seconds after it, None: not until the end."""
+    """The cost of one action; times in seconds after it, None: not until the end."""
 
     at: float
     """Seconds after the run began."""
@@ -50,7 +50,7 @@ class Cost:
     recovered_s: float | None
     heard_by_all_s: float | None
     never_heard: tuple[Pair, ...] = ()
-    """Pairs that stayed connected and in which nothing was heard."""
+    """Pairs that stayed connected without any delivery."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Connections:
         self.times = [began]
         self.pairs = [self._everyone(Condition(nodes), set(range(nodes)))]
         self.meant: list[frozenset[Pair]] = [self.pairs[0]]
-        """As `pairs`, with those who run and have not joined yet."""
+        """As `pairs`, with the nodes that run and have not joined yet."""
         condition, talking = Condition(nodes), set(range(nodes))
         for mark in marks:
             if mark.action is None:
@@ -104,7 +104,7 @@ class Connections:
         )
 
     def broken_at(self, pair: Pair, after: int) -> float:
-        """When a pair that is meant to be connected from mark `after` on no longer is."""
+        """When a pair that should be connected from mark `after` on no longer is."""
         breaks = self._breaks.get(pair)
         if breaks is None:
             breaks = [index for index, meant in enumerate(self.meant) if pair not in meant]
@@ -113,7 +113,7 @@ class Connections:
         return self.times[breaks[place]] if place < len(breaks) else math.inf
 
     def average(self, begin: float, end: float) -> float:
-        """How many pairs were connected between two moments, on average."""
+        """The mean number of connected pairs between two moments."""
         total, index = 0.0, max(0, bisect_left(self.times, begin) - 1)
         while index < len(self.times) and self.times[index] < end:
             until = self.times[index + 1] if index + 1 < len(self.times) else math.inf
@@ -124,7 +124,7 @@ class Connections:
 
 
 class Hearing:
-    """Who first heard from whom after which mark."""
+    """The first delivery of each pair after each mark."""
 
     def __init__(self, times: Sequence[float]) -> None:
         self._times = [int(time * 1e6) for time in times]
@@ -133,7 +133,7 @@ class Hearing:
         self._ready = False
 
     def delivered(self, pair: Pair, published: int, delivered: int) -> None:
-        """A message went from one to the other; times in microseconds."""
+        """Note the delivery of a message of a pair; times in microseconds."""
         latest = bisect_left(self._times, published) - 1
         if latest >= 0:
             first = self._first.get(pair)
@@ -142,8 +142,8 @@ class Hearing:
             first[latest] = min(first[latest], delivered)
 
     def first(self, pair: Pair, mark: int) -> float:
-        """When `pair` first heard something published after `mark`; infinite: never."""
-        if not self._ready:  # what was published after a later mark was so after this one, too
+        """When `pair` first delivered a message published after `mark`; infinite: never."""
+        if not self._ready:  # after a later mark is after this one, too
             for first in self._first.values():
                 first.reverse()
                 first[:] = accumulate(first, min)
@@ -153,7 +153,7 @@ class Hearing:
 
 
 def audience_of(schedule: Schedule) -> frozenset[Pair]:
-    """Who reads whom all the time: they share a topic, which the reader never leaves."""
+    """(publisher, subscriber) pairs that share a topic which the subscriber never leaves."""
     left = {(step.node, step.topic) for step in schedule.steps if step.act == "unsubscribe"}
     left |= {(node, next(iter(schedule.members()))) for node, topic in left if not topic}
     return frozenset(
@@ -174,7 +174,7 @@ def measure(
 ) -> DeliveryCurve:
     """The curve of a run, from the records of each life and the number of its node.
 
-    `traces` is gone through twice; `audience` says who reads whom.
+    `traces` is read twice; `audience` is the pairs of publisher and subscriber.
     """
     lives = list(traces)
     marks = sorted((mark for mark in marks if not mark.note), key=lambda mark: mark.at)
@@ -237,7 +237,7 @@ def _dip(curve: DeliveryCurve, at: float, following: float) -> tuple[float | Non
     normal = statistics.median(before) if before else 0.0
     if not normal:
         return None, None
-    # The bucket in which it happened is half before and half after: the next one is the first.
+    # The bucket of the action is half before and half after it: the next one is the first.
     until = max(index + 2, min(int(following / BUCKET_S), index + round(DIP_S / BUCKET_S)))
     after = _rates(curve, index + 1, until)
     if not after:
@@ -260,7 +260,7 @@ def _rates(curve: DeliveryCurve, begin: int, end: int) -> list[float]:
 
 
 def _heard(connections: Connections, hearing: Hearing, mark: int) -> tuple[float, tuple[Pair, ...]]:
-    """How long it took until every pair that stayed together had heard something."""
+    """How long it took until every pair that stayed connected had a delivery."""
     longest, never = 0.0, []
     at = connections.times[mark]
     for pair in connections.meant[mark]:

@@ -1,4 +1,4 @@
-"""A chaos run, told: what was done when, who was told what, what it cost, what was checked."""
+"""A chaos run, told: the actions, the events at nodes, the costs and the checks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cubecast.chaos.live.verdict import LiveVerdict
 from cubecast.trace import Violation
 
 SILENT = ("lost connection",)
-"""What every fault makes everyone say."""
+"""Events that every fault causes at all nodes."""
 SHOWN_PROBLEMS = 20
 _OF_NODE = re.compile(r"\bnode (\d+)")
-"""How a checker speaks of who recorded something: in traces of live nodes that is a slot."""
+"""A recording node in a checker's text: in traces of live nodes that is a slot."""
 
 
 # -- what happened --------------------------------------------------------------------------------
 
 
 def happenings(run: Run) -> Iterator[str]:
-    """One line for everything that was done, and for what nodes told their applications."""
+    """One line for each action, and for each event that nodes told their applications."""
     marks = sorted(run.marks, key=lambda mark: mark.at)
     names = Names(run)
     ends = [mark.at for mark in marks] + [float("inf")]
@@ -42,10 +42,10 @@ def _mark(mark: DriverMark) -> str:
 
 
 class Names:
-    """Which node an event is about: nodes speak of slots, which change hands; the story of nodes.
+    """Names the node of an event: nodes report slots, which change hands; the story names nodes.
 
-    An address is one node's from its first life to its last, so it decides where it is known.  A
-    slot is that of the node that last told of getting it: when it came up, or when it returned.
+    An address belongs to one node from its first life to its last, so it decides where it is known.
+    A slot belongs to the node that last reported to have it: when it came up, or when it returned.
     """
 
     def __init__(self, run: Run) -> None:
@@ -61,18 +61,18 @@ class Names:
         return f"slot {told.about}" if found is None else f"node {found}"
 
     def _at(self, address: str, at: float) -> int | None:
-        """Who listened there last; a life may be told of before it says that it is up."""
+        """The node that last listened there; others may report a life before it does itself."""
         lives = [life for life, up in self._lives if up.address == address and life.began <= at]
         return max(lives, key=lambda life: life.began).number if lives else None
 
     def _in(self, slot: int, at: float) -> int | None:
-        """Who got this slot last."""
+        """The node that got this slot last."""
         got = [(when, number) for when, its, number in self._got if its == slot and when <= at]
         return max(got)[1] if got else None
 
 
 def _told(run: Run, names: Names, begin: float, end: float) -> Iterator[str]:
-    """What nodes told their applications between two marks, those who said the same together."""
+    """The events between two marks, nodes with the same event together."""
     groups: dict[str, list[tuple[int, NodeTold]]] = {}
     for number, told in run.told:
         if begin <= told.at < end and told.what not in SILENT and told.at >= run.began:
@@ -115,7 +115,7 @@ def _who(nodes: list[int], of: int) -> str:
 
 
 def judgement(verdict: LiveVerdict) -> Iterator[str]:
-    """What was checked, and what came of it."""
+    """The checks, and their results."""
     run, report = verdict.run, verdict.report
     lives = [life for life in run.lives if life.up is not None]
     yield (
@@ -141,7 +141,7 @@ def judgement(verdict: LiveVerdict) -> Iterator[str]:
 
 
 def _violation(one: Violation, found_in: Sequence[Tenancy]) -> str:
-    """A violation, which the checkers tell of slots, with the node that had the slot then."""
+    """A violation as text; checkers name slots, so the node that had the slot then is added."""
     about = "" if one.id is None else f", message {one.id!r}"
     held = [stay for stay in found_in if stay.slot == one.node and stay.first <= one.time]
     last = max(held, key=lambda stay: stay.first, default=None)

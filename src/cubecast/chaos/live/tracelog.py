@@ -1,14 +1,14 @@
 """A trace that survives the sudden end of its process.
 
-What others may have seen of a process must be in its trace, or the merged trace would show
-deliveries of messages that nobody published.  So:
+Everything that other nodes may have seen of a process must be in its trace, or the merged trace
+would show deliveries of messages that were never published.  So:
 
-1. Records leave the process with ``write(2)`` before the packets of the same burst do.  What the
-   kernel has been given it keeps, however the process ends.
+1. Records leave the process with ``write(2)`` before the packets of the same burst do.  The kernel
+   keeps written data, however the process ends.
 2. A write that the end of the process cuts short leaves half a line at the end of the file.
-   Nothing that was to follow it was sent; `mend` cuts it off.
+   No packet that was to follow it was sent; `mend` cuts it off.
 
-Deliveries that were recorded and not yet written are lost with the process.  Nobody saw them.
+Deliveries that were recorded and not yet written are lost with the process.  No node saw them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ BACKWARDS_BYTES = 1 << 16
 
 
 class TraceLog(list[Record]):
-    """What a node records, until `save` has written it to the end of a file."""
+    """The records of a node, until `save` has appended them to a file."""
 
     def __init__(self, path: Path, header: Header) -> None:
         super().__init__()
         self._encoder = msgspec.json.Encoder()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         self.replies: dict[tuple[str, int], MessageId] = {}
-        """What a publication of ours answers, by topic and number, until it is written."""
+        """The message that our publication answers, by topic and number, until it is written."""
         self._write(encode_header(header) + b"\n")
 
     def save(self) -> None:
-        """Give the kernel what there is; called when nobody holds a position in the list."""
+        """Write all records to the file; called when no caller holds a position in the list."""
         if not self:
             return
         if self.replies:
@@ -59,7 +59,7 @@ class TraceLog(list[Record]):
             rest = rest[os.write(self._file, rest) :]
 
     def close(self) -> None:
-        """The trace ends here, whatever the node still does."""
+        """End the trace here; later records of the node are dropped."""
         self.save()
         os.close(self._file)
         self._file = os.open(os.devnull, os.O_WRONLY)
@@ -80,7 +80,7 @@ class RecordedWrites(Writes):
 
 
 def mend(path: Path) -> None:
-    """Cut off half a line at the end of the trace of a process that is no more."""
+    """Cut off half a line at the end of the trace of a process that has ended."""
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:

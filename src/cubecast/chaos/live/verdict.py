@@ -14,7 +14,7 @@ from cubecast.trace import ALL, Report, answers_before_questions, check
 from cubecast.trace.checkers import Inversions
 
 PROBLEMS = "run"
-"""The name of what went wrong beside the properties of the checkers."""
+"""The name of problems besides the properties of the checkers."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class LiveVerdict(ChaosVerdict):
     curve: DeliveryCurve
 
     def events(self) -> list[dict[str, Any]]:
-        """What was done and what it cost, for machines."""
+        """The actions and their costs, for machines."""
         return [
             {
                 "at": round(cost.at, 3),
@@ -42,9 +42,9 @@ class LiveVerdict(ChaosVerdict):
 
 
 def judge(run: Run) -> LiveVerdict:
-    """Check the traces of a run, and measure what its faults cost."""
+    """Check the traces of a run, and measure the cost of its faults."""
     found = tenancies(run.lives)
-    # Nodes that keep no views cannot agree on one; who their members are the driver has asked.
+    # Nodes that keep no views cannot agree on one; the driver has asked for their members.
     left_out = set() if any(one.has_views for one in found) else {"convergence"}
     report = check(trace_of(found), [name for name in ALL if name not in left_out])
     answers = answers_before_questions(trace_of(found))
@@ -55,7 +55,7 @@ def judge(run: Run) -> LiveVerdict:
 
 
 def verdict_of(run: Run, report: Report, answers: Inversions, curve: DeliveryCurve) -> LiveVerdict:
-    """The verdict on what was found."""
+    """The verdict from the report, the answers and the curve."""
     failures: dict[str, list[str]] = {
         name: [str(one) for one in report.violations if one.property == name]
         for name, count in report.counts.items()

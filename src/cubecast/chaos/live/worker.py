@@ -3,7 +3,7 @@
     python -m cubecast.chaos.live.worker
 
 Orders come in and reports go out as `cubecast.chaos.live.messages` says.  The process ends with its
-orders, and with the one who started it, so it never outlives a run, not even while it is stopped.
+orders, and with the process that started it, so it never outlives a run, not even while stopped.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import Header
 
 DEEPEST = 3
-"""A question has answers, these have answers, and so on up to here."""
+"""The depth of answers to answers."""
 PUBLISH_S = 5.0
-"""A publication that is not taken for so long is given up, and counted."""
+"""A publication that is not taken within this time is given up, and counted."""
 SAVE_EVERY_S = 0.05
 PAUSE_S = 0.2
-"""Before what failed is tried again."""
+"""Seconds before a failed attempt is repeated."""
 MOST_UNANSWERED = 1000
 PR_SET_PDEATHSIG = 1
 
@@ -82,7 +82,7 @@ class ChaosMessage(msgspec.Struct):
 
 
 class LoadApplication:
-    """Publishes at a steady rate and answers some of what it reads, at once."""
+    """Publishes at a steady rate and answers some of the messages it reads, at once."""
 
     def __init__(self, node: Node, live: Live, log: TraceLog) -> None:
         self._node = node
@@ -97,7 +97,7 @@ class LoadApplication:
         self.refused = 0
 
     async def ask(self) -> None:
-        """Publish until cancelled; evenly, so that a hole in what others get means something."""
+        """Publish until cancelled, evenly, so that a hole at the subscribers means something."""
         pause_s = 1.0 / self._load.rate
         await asyncio.sleep(self._chance.random() * pause_s)
         while True:
@@ -107,7 +107,7 @@ class LoadApplication:
             await asyncio.sleep(max(0.0, pause_s * self._chance.uniform(0.9, 1.1) - spent))
 
     async def read(self, messages: Subscription) -> None:
-        """Read until cancelled, and choose what to answer."""
+        """Read until cancelled, and choose the messages to answer."""
         async for message in messages:
             self.delivered += 1
             depth = msgspec.json.decode(message.payload, type=ChaosMessage).depth
@@ -199,7 +199,7 @@ class Worker:
         report(Up(time.monotonic(), node.slot, node.uid, node.address))
 
     async def _joined(self, order: Live, log: TraceLog) -> Node:
-        """A member, by whoever takes us; each attempt is another node, as the last may be known."""
+        """Join by any seed; each attempt is a new node, as others may know the last one."""
         config = NodeConfig.preset(order.preset, listen=order.listen)
         deadline = time.monotonic() + order.patience_s
         attempts = 0
@@ -218,7 +218,7 @@ class Worker:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or config.listen.endswith(":0"):
                     raise
-                # Somebody has the port of our last life; then we are found elsewhere.
+                # Another process has the port of our last life; then we listen elsewhere.
                 host, _ = parse_address(config.listen)
                 config = replace(config, listen=format_address(host, 0))
 
@@ -231,7 +231,7 @@ class Worker:
         except Closed:
             if self._open.get(topic) is messages:
                 raise
-            return  # it was to end before it had begun
+            return  # it was ended before it began
         self._spawn(self._application.read(messages))
 
     async def _unsubscribe(self, topic: str) -> None:
@@ -240,7 +240,7 @@ class Worker:
             await messages.__aexit__(None, None, None)
 
     def _set_links(self, links: SetLinks) -> None:
-        """A rule for a uid goes before that for all, so one that is over is made like it."""
+        """Set the rules.  A rule for a uid overrides the one for all; an ended one is set to it."""
         usual = Rule(loss=links.loss)
         self._faults.set(None, usual)
         rules = {uid: links.rules.get(uid, usual) for uid in self._rules | links.rules}
@@ -250,7 +250,7 @@ class Worker:
         self._rules = rules
 
     async def _save(self, log: TraceLog) -> None:
-        """What no packet has carried out yet, deliveries mostly."""
+        """Write records that no packet has triggered yet, deliveries mostly."""
         while True:
             await asyncio.sleep(SAVE_EVERY_S)
             log.save()
@@ -305,7 +305,7 @@ class Worker:
 
 
 class Neighbours:
-    """Who had which slot, by what one node was told; by that an event about a slot names a node."""
+    """The holders of slots, as one node was told; an event about a slot gets its node's address."""
 
     def __init__(self, members: Mapping[int, str]) -> None:
         self._addresses = dict(members)
@@ -344,7 +344,7 @@ def said_of(event: Event, now: float) -> NodeTold:
 
 
 def report(what: Report) -> None:
-    """Say something; whoever started us always reads."""
+    """Send a report; the process that started us always reads."""
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.flush()
 
@@ -355,7 +355,7 @@ def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _complain(task: asyncio.Task[None]) -> None:
-    """A part of the application that ends by itself ends the process: nothing fails in silence."""
+    """End the process if a part of the application ends by itself: nothing fails in silence."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _fail(f"{type(error).__name__}: {error}")
 
@@ -381,7 +381,7 @@ async def main() -> None:
 
 
 def _die_with_parent() -> None:
-    """Also a stopped process ends with the one who started it, where the system offers that."""
+    """End with the process that started us, even while stopped, where the system offers that."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Ranges of seeds: run on several cores, added up, and gone on with where they stopped.
+"""Ranges of seeds: run on several cores, added up, and resumed where they stopped.
 
 A range is worked off in blocks with fixed borders, so that ranges that are run one after the other,
 or that overlap, share their blocks.  The counts of a block go to a file when it is done.
@@ -35,11 +35,11 @@ class CountsError(ValueError):
 
 @dataclass(slots=True)
 class CampaignCounts:
-    """What so many runs came to."""
+    """The summed results of runs."""
 
     runs: int = 0
     failed: list[tuple[int, list[str]]] = field(default_factory=list)
-    """(seed, properties): the first of those that failed."""
+    """(seed, properties) of the first runs that failed."""
     failures: int = 0
     metrics: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     """Sum, sum of squares and largest value."""
@@ -61,7 +61,7 @@ class CampaignCounts:
             self.failed.append((seed, properties))
 
     def merge(self, other: CampaignCounts) -> None:
-        """Add what other runs came to."""
+        """Add the counts of other runs."""
         self.runs += other.runs
         for name, (total, squares, most) in other.metrics.items():
             mine = self.metrics.get(name, (0.0, 0.0, -math.inf))
@@ -102,7 +102,7 @@ class CampaignCounts:
 
 
 class CampaignSettings(NamedTuple):
-    """What the runs of a campaign have in common."""
+    """The settings that all runs of a campaign share."""
 
     protocol: str
     nodes: int | None = None
@@ -114,7 +114,7 @@ class CampaignSettings(NamedTuple):
 
 
 def schedule_of(seed: int, settings: CampaignSettings) -> Schedule:
-    """What a seed draws."""
+    """The schedule that a seed draws."""
     draw = draw_schedule if settings.plain else draw_eventful
     return draw(seed, settings.nodes)
 
@@ -193,9 +193,9 @@ def campaign(
     path: Path | None = None,
     progress: Callable[[CampaignCounts, int], None] | None = None,
 ) -> CampaignCounts:
-    """Run a range of seeds, but for the blocks that `path` has; all that it then has, added up.
+    """Run a range of seeds, without the blocks that `path` has; return the sum of all its blocks.
 
-    `progress` is told the counts of each block as it is done, and how many runs are left.
+    `progress` is called with the counts of each finished block, and how many runs are left.
     """
     tally = CampaignFile(path, settings)
     missing = [block for block in blocks_of(seeds) if (block.start, block.stop) not in tally.blocks]
@@ -217,21 +217,21 @@ def _work(
             yield block, run_block(block, settings)
         return
     pool = stack.enter_context(_workers(jobs))
-    resource_tracker.ensure_running()  # it would end the hold on signals when it starts
-    with held():  # all processes start here, and Ctrl-C is not theirs
+    resource_tracker.ensure_running()  # its start would end the hold on signals
+    with held():  # all processes start here, and ignore Ctrl-C
         done = pool.map(run_block, blocks, [settings] * len(blocks))
     yield from zip(blocks, done, strict=True)
 
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are ended at once if the caller does not want their results any more."""
+    """Processes that are killed at once if the caller stops waiting for results."""
     pool = ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=_IGNORE)
     try:
         yield pool
     except BaseException:
         for process in list(pool._processes.values()):
-            process.kill()  # the pool waits for what runs, which may take minutes
+            process.kill()  # the pool would wait for running tasks, perhaps minutes
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()

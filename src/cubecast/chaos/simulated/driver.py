@@ -1,9 +1,9 @@
-"""Chaos: random schedules of faults under load, and the judgement of what came of them.
+"""Chaos: random schedules of faults under load, and the judgement of the runs.
 
 A run has two phases.  *Safety*: the faults of a `Schedule` while applications publish, answer, come
 and go, over links that lose, duplicate and reorder; the checkers of order hold all the time.
 *Liveness*: all faults are over and links are reliable; within `liveness_bound` all nodes that are
-up must agree on who is there, take every publication and have nothing left to do.  Then every node
+up must agree on the members, take every publication and have nothing left to do.  Then every node
 that is up publishes once more, to see that the cluster still works and not only rests.
 
 A seed draws a schedule, and a schedule determines a run, so both replay it.
@@ -36,7 +36,7 @@ from cubecast.topology import members_of
 from cubecast.trace import Header, Property, Record, check
 
 Population: TypeAlias = Callable[[Params], Mortality]
-"""Says for the parameters of a run how its nodes live and die."""
+"""Makes, from the parameters of a run, the way its nodes live and die."""
 
 STATE_EVERY: Time = 500
 AT_ANY_TIME: tuple[Property, ...] = (
@@ -48,11 +48,11 @@ AT_ANY_TIME: tuple[Property, ...] = (
     "bounded-state",
     "loss-reports",
 )
-"""What holds in the middle of a run, too."""
+"""Properties that hold in the middle of a run, too."""
 PASSED_OVER = "jump, as a publisher died that had passed us over"
-"""Where nobody is lossy, nobody is passed over."""
+"""The mark of a jump that only runs with lossy subscriptions may have."""
 LAST_TOPICS = 4
-"""To so many of its topics does everyone publish at the end."""
+"""The most topics to which each node publishes at the end."""
 
 
 def population(protocol: str) -> Population:
@@ -65,7 +65,7 @@ def population(protocol: str) -> Population:
 
 @dataclass(slots=True)
 class SimulatedVerdict(ChaosVerdict):
-    """What came of one schedule in virtual time.
+    """The outcome of one schedule in virtual time.
 
     Besides the properties of the checkers there are ``liveness`` (not converged within the bound),
     ``kept`` (something is left to do), ``raised`` (a process failed) and ``values``
@@ -78,7 +78,7 @@ class SimulatedVerdict(ChaosVerdict):
     last_fault: Time
 
     def header(self, protocol: str) -> Header:
-        """For a file with the trace."""
+        """The header of a file with the trace."""
         params = self.schedule.settings().as_json()
         return Header(scenario="chaos", protocol=protocol, seed=self.schedule.seed, params=params)
 
@@ -94,7 +94,7 @@ def run_schedule(
     run = _Run(schedule, population, wire)
     try:
         run.perform()
-    except Exception as error:  # whatever a process raises is a finding, not an accident
+    except Exception as error:  # any error of a process is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
         run.fail("raised", f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
     return run.verdict(keep_trace)
@@ -150,7 +150,7 @@ class _Run:
     # -- phases ----------------------------------------------------------------------------------
 
     def perform(self) -> None:
-        """Both phases, and the last publications."""
+        """Run both phases, and the last publications."""
         world = self.world
         for topic, members in self.schedule.members().items():
             world.establish(topic, members)
@@ -174,7 +174,7 @@ class _Run:
             self._join_late(topic)
 
     def _join_late(self, topic: Topic) -> None:
-        """Have a node join a topic that has a value, and see that it is handed the newest one."""
+        """Let a node join a topic that has a value, and check that it is handed the newest one."""
         world = self.world
         late = [node for node in world.running() if not world.matched(node, topic)][-2:]
         for node in late:
@@ -198,16 +198,16 @@ class _Run:
     # -- what happens ----------------------------------------------------------------------------
 
     def _begin(self, node: NodeId, _: None, now: Time) -> None:
-        """A process begins; if the one before is still about to leave, when it has."""
+        """Begin a process; if the one before is still leaving, wait until it has left."""
         if node in self.world.leaving:
             self.world.post(now + LOOK_EVERY, self._begin, node)
         elif not self.world.is_up(node):
             self.world.restart(node)
 
     def _death(self, node: NodeId, _: None, now: Time) -> None:
-        """A process ends, or leaves; perhaps in the middle of a broadcast of its own.
+        """End a process, or let it leave; perhaps in the middle of a broadcast of its own.
 
-        A leave takes its time, so what was planned to follow it may find nobody, or somebody else.
+        A leave takes time, so a later action may find no process at the node, or another one.
         """
         world = self.world
         if not world.is_up(node):
@@ -218,7 +218,7 @@ class _Run:
             if hasattr(world.processes[node], "depart"):
                 world.leave(node)
             else:
-                world.crash(node)  # it knows no other way to go
+                world.crash(node)  # the protocol has no leave
             return
         copies = self.plan.fuses.get((now, node))
         if copies is not None:
@@ -258,7 +258,7 @@ class _Run:
                 world.unfollow(node, topic)
 
     def on_deliver(self, world: Any, node: NodeId, topic: Topic, ident: int) -> None:
-        """Answer some, by what the message and the node are and not by who was served first."""
+        """Answer some messages, chosen by message and node, not by the order of deliveries."""
         share = self.schedule.answers
         if not share or not self.answers_left or world.now >= self.plan.length:
             return
@@ -269,12 +269,12 @@ class _Run:
             world.publish(node, topic, reply_to=(ident,))
 
     def on_joined(self, world: Any, node: NodeId, topic: Topic) -> None:
-        """Steps wait for times only."""
+        """Do nothing: steps wait for times only."""
 
     # -- judgement -------------------------------------------------------------------------------
 
     def verdict(self, keep_trace: bool) -> SimulatedVerdict:
-        """Let the checkers see the trace, and count."""
+        """Run the checkers on the trace, and count."""
         if "raised" in self.failures:
             report = check(self.trace, AT_ANY_TIME)
         else:
@@ -289,7 +289,7 @@ class _Run:
         counts = self.plan.counts
         lossy = any(step.lossy for step in self.schedule.steps)
         if self.world.marks[PASSED_OVER] and not lossy:
-            self.fail("loss-reasons", "a jump over what nobody had gone on without us for")
+            self.fail("loss-reasons", "a jump over messages as if suspended, but no node is lossy")
         metrics = {
             "violations": float(sum(map(len, self.failures.values()))),
             "gaps": float(report.gaps),
@@ -336,7 +336,7 @@ class _Run:
 
 
 def exclusions(trace: list[Record], nodes: int) -> set[tuple[int, int]]:
-    """(view, node): who was in a view of somebody and not in its next."""
+    """(view, node): nodes that were in a view of some node and not in its next."""
     last: dict[NodeId, int] = dict.fromkeys(range(nodes), (1 << nodes) - 1)
     found: set[tuple[int, int]] = set()
     for record in trace:
@@ -352,7 +352,7 @@ def exclusions(trace: list[Record], nodes: int) -> set[tuple[int, int]]:
 def late_exclusions(trace: list[Record], calm: Time) -> set[tuple[int, int]]:
     """(view, node): exclusions of nodes that are up, after all faults are over.
 
-    They break nothing.  A few are due to what was going on when the faults ended.
+    They break nothing.  A few are due to exclusions under way when the faults ended.
     """
     last: dict[NodeId, int] = {}
     up = 0
@@ -372,9 +372,9 @@ def late_exclusions(trace: list[Record], calm: Time) -> set[tuple[int, int]]:
 
 
 def recovery_time(trace: list[Record], last_fault: Time) -> Time:
-    """From the last fault to the last view, or to the last word on what was published until then.
+    """From the last fault to the last view, or to the last word on messages published until then.
 
-    The word on a message is a delivery, gap or discard anywhere; that on a subscription which was
+    The word on a message is a delivery, gap or discard anywhere; that on a subscription that was
     asked for until then is its ``join``.
     """
     early: set[tuple[str, Topic, Any]] = set()

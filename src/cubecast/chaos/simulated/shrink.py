@@ -1,4 +1,4 @@
-"""Cut a failing schedule down to what the failure needs.
+"""Reduces a failing schedule to the entries that the failure needs.
 
 Delta debugging (Zeller and Hildebrandt, 2002, algorithm ddmin): drop ever smaller parts of the
 entries while the run still fails.  The result is minimal in the sense that no single entry can be
@@ -21,7 +21,7 @@ Entries = tuple[Fault | ApplicationStep, ...]
 
 @dataclass(slots=True)
 class Shrunk:
-    """The smallest failing schedule found, what came of it, and how many runs that took."""
+    """The smallest failing schedule found, its verdict, and the number of runs."""
 
     schedule: Schedule
     verdict: SimulatedVerdict
@@ -36,7 +36,7 @@ def shrink(
     max_runs: int = 2000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Shrunk:
-    """Cut down the schedule of a failed run; `progress` is told runs made and entries left."""
+    """Reduce the schedule of a failed run; `progress` gets the runs made and the entries left."""
     return _Shrinker(verdict, population, wire, max_runs, progress).result()
 
 
@@ -66,7 +66,7 @@ class _Shrinker:
         return Shrunk(self.best.schedule, self.best, self.runs)
 
     def _fails(self, schedule: Schedule) -> bool:
-        """Whether it still fails the same way; if so it is the best so far."""
+        """Whether it still fails the same way; if so, keep it as the best so far."""
         if self.left == 0:
             return False
         self.left -= 1
@@ -80,7 +80,7 @@ class _Shrinker:
         return fails
 
     def _calm_links(self) -> None:
-        """Leave out what chance does to links, one kind at a time, and answers."""
+        """Leave out random faults of links, one kind at a time, and answers."""
         for name in list(self.best.schedule.links):
             links = dict(self.best.schedule.links)
             del links[name]
@@ -100,7 +100,7 @@ class _Shrinker:
                 parts = min(len(entries), parts * 2)
 
     def _drop_one_part(self, entries: Entries, size: int) -> bool:
-        """Whether the run still fails without some `size` entries that stand together."""
+        """Whether the run still fails without some `size` consecutive entries."""
         for start in range(0, len(entries), size):
             rest = entries[:start] + entries[start + size :]
             if self._fails(self.best.schedule.with_entries(rest)):

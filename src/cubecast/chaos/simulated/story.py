@@ -1,4 +1,4 @@
-"""What happened in a chaos run and what was checked, told in lines for people."""
+"""The events and checks of a chaos run, as lines for people."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def happenings(verdict: SimulatedVerdict) -> list[str]:
 
 
 def judgement(verdict: SimulatedVerdict) -> list[str]:
-    """What was checked and what was found."""
+    """The checks and their findings."""
     report = verdict.report
     lines = [
         f"{report.publications} publications, {report.deliveries} deliveries, "
@@ -77,7 +77,7 @@ def _faults(verdict: SimulatedVerdict) -> Iterator[Told]:
 
 
 def _views(trace: list[Record]) -> Iterator[Told]:
-    """Each view once, when the first node has it, with who has it and when the last one does."""
+    """Each view once, at its first installation, with its installers and the time of the last."""
     holders: dict[tuple[int, int], list[Record]] = {}
     for record in trace:
         if record.kind == "view":
@@ -85,7 +85,7 @@ def _views(trace: list[Record]) -> Iterator[Told]:
     for (epoch, members), records in holders.items():
         nodes = listed({record.node for record in records})
         until = f", the last at {records[-1].time}" if len(records) > 1 else ""
-        who = listed(members_of(members)) or "nobody"
+        who = listed(members_of(members)) or "no members"
         yield records[0].time, 1, f"view {epoch}: {who} (installed by {nodes}{until})"
 
 

@@ -39,7 +39,7 @@ from cubecast.kernel.churn.layout import (  # isort: skip
 
 @apart
 def subscribe(w: ChurnState, node: int) -> None:
-    """Algorithm 1, lines 4-9; or a word to the root."""
+    """Algorithm 1, lines 4-9; or a message to the root."""
     w.wanted[node] = 1
     w.nodes[node * NODE + OWN] = 1
     if w.s[TOLD]:
@@ -60,7 +60,7 @@ def subscribe(w: ChurnState, node: int) -> None:
 
 @apart
 def unsubscribe(w: ChurnState, node: int) -> None:
-    """Algorithm 1, lines 10-15; or a word to the root."""
+    """Algorithm 1, lines 10-15; or a message to the root."""
     w.wanted[node] = 0
     w.nodes[node * NODE + OWN] = 0
     if w.s[TOLD]:
@@ -81,7 +81,7 @@ def add(w: ChurnState, which: int, count: int, node: int) -> None:
 
 @apart
 def remove(w: ChurnState, which: int, count: int, node: int) -> None:
-    """The last takes the place of the one that goes."""
+    """Remove a node from a crowd; the last one takes its place."""
     w.s[count] -= 1
     size = w.s[NODES]
     last = w.crowd[which * size + w.s[count]]
@@ -185,7 +185,7 @@ def happen(w: ChurnState, event: int) -> None:
 
 @apart
 def act(w: ChurnState, kind: int, node: int, msg: int) -> None:
-    """What is no message between nodes, or goes to the root."""
+    """Handle an event that is no message between nodes, or one to the root."""
     if kind == ASK:
         at_root(w, msg)
     elif kind == LEAVE:
@@ -240,7 +240,7 @@ def work(w: ChurnState, budget: int) -> int:
 
 @apart
 def begin(w: ChurnState, every: int) -> None:
-    """Plan what the scenario plans, in its order."""
+    """Plan the scenario's first events, in its order."""
     for place in range(w.s[MEMBERS_IN]):
         begin_session(w, w.crowd[INSIDE * w.s[NODES] + place])
     for at in range(every, w.s[END] + 1, every):

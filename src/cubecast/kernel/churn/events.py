@@ -1,4 +1,4 @@
-"""What happens when, and the pools of messages and of entries in ACKs."""
+"""The event queue, and the pools of messages and of entries in ACKs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def far_push(w: ChurnState, key: int, event: int) -> None:
 
 @forced
 def post(w: ChurnState, at: int, event: int) -> None:
-    """Plan an event, after what is already planned for then."""
+    """Plan an event, after those already planned for that time."""
     number = w.s[NUMBER]
     w.s[NUMBER] += 1
     w.events[event + E_KEY] = at << NUMBER_BITS | number
@@ -68,7 +68,7 @@ def post(w: ChurnState, at: int, event: int) -> None:
 
 @apart
 def plan(w: ChurnState, at: int, kind: int, node: int) -> None:
-    """Plan what is no message."""
+    """Plan an event that is no message."""
     post(w, at, new_event(w, kind, node, node, -1, -1, -1))
 
 
@@ -118,7 +118,7 @@ def next_event(w: ChurnState) -> int:
 
 @apart
 def new_message(w: ChurnState, kind: int, source: int, rc: int) -> int:
-    """A message that somebody refers to."""
+    """Take a message with one reference from the pool."""
     msg = w.s[FREE_MESSAGE]
     if msg >= 0:
         w.s[FREE_MESSAGE] = w.messages[msg * MESSAGE + M_NEXT]
@@ -144,13 +144,13 @@ def free_entries(w: ChurnState, head: int, tail: int) -> None:
 
 @forced
 def pending_of(w: ChurnState, msg: int, node: int) -> int:
-    """Where it is kept what a node waits for."""
+    """The place of the state of a node that waits for ACKs of a message."""
     return int((msg * w.s[NODES] + node) * PENDING)
 
 
 @apart
 def forget(w: ChurnState, msg: int) -> None:
-    """Nobody refers to a message: it is gone, with what was pending for it."""
+    """Free a message without references, with the state that was pending for it."""
     if not w.s[TOLD]:
         first = pending_of(w, msg, 0)
         for row in range(first, first + w.s[NODES] * PENDING, PENDING):
@@ -163,7 +163,7 @@ def forget(w: ChurnState, msg: int) -> None:
 
 @forced
 def release(w: ChurnState, msg: int) -> None:
-    """One reference less; what nobody refers to is gone, with what was pending for it."""
+    """Drop one reference; free the message if it was the last."""
     w.messages[msg * MESSAGE + M_REFS] -= 1
     if w.messages[msg * MESSAGE + M_REFS] == 0:
         forget(w, msg)

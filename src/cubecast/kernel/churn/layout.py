@@ -18,7 +18,7 @@ SUB: Final = 1
 UNS: Final = 2
 ACK: Final = 3
 ASK: Final = 4
-"""To the root: publish this, or tell everybody of this change."""
+"""To the root: publish this, or tell all nodes of this change."""
 LEAVE: Final = 5
 SPEAK: Final = 6
 JOINED: Final = 7
@@ -67,16 +67,16 @@ class ChurnState(NamedTuple):
     """[message, node]: children that have not answered yet (0: nothing is pending), parent, first
     and last entry, subscription that entries were applied to."""
     snapshots: Bytes
-    """[message]: the members that a message of a root is for, as a trie."""
+    """[message]: the subscribers that a message of a root is for, as a trie."""
     nodes: Longs
     """Subscribed, rc of that, counter, number of subscriptions, first and last queued message,
     message being sent, free from, queued, sum of queue sizes."""
     crowd: Ints
-    """Those inside, those outside, and the place of each node."""
+    """The nodes inside, the nodes outside, and the place of each node."""
     known: Ints
     """[node, other]: rc of the latest operation of `other` that `node` knows of, or -1."""
     tries: Bytes
-    """[node]: the members in its view."""
+    """[node]: the subscribers in its view."""
     heard: Bytes
     """[other, node]: whether the *first_rec* of `node` knows `other`.  In this order, as a message
     asks many nodes about its source."""

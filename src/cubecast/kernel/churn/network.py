@@ -1,4 +1,4 @@
-"""Sets of nodes as tries, sending queues, and whom a node sends to."""
+"""Sets of nodes as tries, sending queues, and the receivers of a node's messages."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def nearest(tries: Bytes, trie: int, size: int, first: int, k: int) -> int:
 
 @forced
 def sample(w: ChurnState, node: int, ahead: int, copies: int) -> None:
-    """Queue size is sampled at each enqueue, after insertion."""
+    """Sample the queue size, at each enqueue, after insertion."""
     w.nodes[node * NODE + QUEUED] += copies
     w.nodes[node * NODE + QUEUED_SUM] += copies * ahead + copies * (copies + 1) // 2
 
 
 @forced
 def send_control(w: ChurnState, node: int, event: int) -> None:
-    """ACKs and what goes to a root bypass the sending queue, unless it is said otherwise."""
+    """Send an ACK or a message to a root past the sending queue, unless ACKs are queued, too."""
     w.s[CONTROLS] += 1
     leaves = w.s[NOW]
     if w.s[QUEUE_ACKS]:
@@ -55,11 +55,11 @@ def send_control(w: ChurnState, node: int, event: int) -> None:
 
 @forced
 def relay(w: ChurnState, node: int, msg: int, h: int) -> int:
-    """Send to the first of each cluster 1 … h; how many copies that made.
+    """Send to the first of each cluster 1 … h; return the number of copies.
 
     SUB goes to all nodes.  Else VCube-PS goes by the sender's view, and SRPT-S through any node
-    of a cluster that holds a member of the root's view.  A copy tells its receiver, in the place of
-    an ACK's entries, how many clusters are its own to serve.
+    of a cluster that holds a subscriber of the root's view.  A copy tells its receiver, in the
+    place of an ACK's entries, how many clusters it has to serve.
     """
     size = w.s[NODES]
     kind = w.messages[msg * MESSAGE + M_KIND]

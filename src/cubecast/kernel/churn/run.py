@@ -24,7 +24,7 @@ from cubecast.kernel.churn.layout import (  # isort: skip
 
 
 def run_sessions(protocol: str, params: Params, seed: int, warmup: Time) -> dict[str, float]:
-    """The scenario's run with the metrics of a `cubecast.sim.measured_worlds.ChangingWorld`."""
+    """The scenario's run, with the metrics of `cubecast.sim.measured_worlds.ChangingWorld`."""
     name = f"sessions/{seed}"
     chance = Chance(params, Random(name))
     root_of = roots(protocol, params, name)
@@ -40,7 +40,7 @@ def run_sessions(protocol: str, params: Params, seed: int, warmup: Time) -> dict
 
 
 def _initial(params: Params, chance: Chance, warmup: Time) -> ChurnState:
-    """Everything at rest, with the first members established."""
+    """The state at rest, with the first subscribers established."""
     count = params.nodes
     dimension = (count - 1).bit_length()
     if count != 1 << dimension:
@@ -122,7 +122,7 @@ def _grown(w: ChurnState, params: Params, chance: Chance) -> ChurnState:
 
 
 def _room(length: int, used: int, columns: int = 1, planned: int = 0) -> int:
-    """The present length if that will do, else half as much again as is needed."""
+    """The present length if it is enough, else half as much again as is needed."""
     needed = used + columns * (planned + ROOM)
     return length if needed <= length else needed + columns * (needed // columns // 2)
 

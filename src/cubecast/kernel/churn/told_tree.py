@@ -1,4 +1,4 @@
-"""SRPT-S with a root that tells everybody of joins and leaves (`cubecast.baselines.told_tree`)."""
+"""SRPT-S with a root that tells all nodes of joins and leaves (`cubecast.baselines.told_tree`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ask_root(w: ChurnState, node: int, msg: int) -> None:
 
 @apart
 def at_root(w: ChurnState, msg: int) -> None:
-    """The root stamps a message with its members and sends it down."""
+    """Stamp a message with the root's subscribers and send it down."""
     root, size = w.s[ROOT], w.s[NODES]
     kind, source = w.messages[msg * MESSAGE + M_KIND], w.messages[msg * MESSAGE + M_SOURCE]
     members, snapshot = 2 * size * root, 2 * size * msg
@@ -41,7 +41,7 @@ def at_root(w: ChurnState, msg: int) -> None:
 
 @apart
 def told(w: ChurnState, node: int, msg: int) -> None:
-    """A change is complete when it has come back to the node that it is about."""
+    """Complete a change when it has come back to the node that made it."""
     kind = w.messages[msg * MESSAGE + M_KIND]
     if (
         kind != PUB

@@ -1,4 +1,4 @@
-"""VCube-PS ([J] Algorithms 1 and 2), but for the order of delivery."""
+"""VCube-PS ([J] Algorithms 1 and 2), without the order of delivery."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def wave_complete(w: ChurnState, node: int) -> None:
 
 @forced
 def take(w: ChurnState, node: int, msg: int) -> None:
-    """Lines 62-74: what a subscriber does with PUB, SUB or UNS."""
+    """Lines 62-74: take PUB, SUB or UNS at a subscriber."""
     if w.nodes[node * NODE + OWN]:
         kind, source = w.messages[msg * MESSAGE + M_KIND], w.messages[msg * MESSAGE + M_SOURCE]
         if kind == PUB:
@@ -130,11 +130,11 @@ def take(w: ChurnState, node: int, msg: int) -> None:
 
 @forced
 def gather(w: ChurnState, node: int, msg: int, head: int, tail: int) -> int:
-    """Lines 55-61 and 69-70: an ACK has come, with entries from `head` to `tail`.
+    """Lines 55-61 and 69-70: take an ACK, with entries from `head` to `tail`.
 
-    Returns who is to be told that the subtree has the message: nobody yet (`WAIT`), or nobody at
-    all, as this is its source.  The entries are kept with the message.  Those that this
-    subscription's view has taken already need not be applied again: it only takes later ones.
+    Returns the parent to acknowledge to: `WAIT` if ACKs are missing, `NOBODY` at the source.  The
+    entries are kept with the message.  Entries that this subscription's view has taken already
+    need not be applied again: it only takes later ones.
     """
     row = pending_of(w, msg, node)
     fresh = head
@@ -160,7 +160,7 @@ def gather(w: ChurnState, node: int, msg: int, head: int, tail: int) -> int:
 
 @apart
 def finish(w: ChurnState, node: int, msg: int) -> None:
-    """The source of a message has all ACKs."""
+    """Complete a message at its source, which has all ACKs."""
     row = pending_of(w, msg, node)
     free_entries(w, w.pending[row + P_HEAD], w.pending[row + P_TAIL])
     wave_complete(w, node)

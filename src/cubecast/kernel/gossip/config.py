@@ -1,4 +1,4 @@
-"""What a run of gossip may vary, and the names of its streams of chance.
+"""The parameters of a run of gossip, and the names of its streams of chance.
 
 The streams are those of `cubecast.overlay.chance`, and so are the draws of
 `cubecast.overlay.dissemination`, which this engine is compared with:
@@ -7,7 +7,7 @@ The streams are those of `cubecast.overlay.chance`, and so are the draws of
 what is decided        stream                                              draw
 =====================  ==================================================  ==================
 a message is lost      (run and `GOSSIP`, event, sender, receiver)         0, as a share of 1
-who gets a hand-over   (run and `GOSSIP`, event, author, topic)            `CONTACT`: an index
+contact of a topic     (run and `GOSSIP`, event, author, topic)            `CONTACT`: an index
 a node is dead         (run, `DEAD`, node, 0)                              0, as a share of 1
 =====================  ==================================================  ==================
 
@@ -30,7 +30,7 @@ DEAD = 2**63 + 2
 
 @dataclass(frozen=True, slots=True)
 class GossipConfig:
-    """Loss, churn, and how much is told of them."""
+    """Loss and dead nodes, and whether missed subscribers are explained."""
 
     loss: float = 0.0
     """The chance that a message is lost."""
@@ -39,7 +39,7 @@ class GossipConfig:
     dead_ids: DeadIds = "kept"
     """Kept: nodes send to dead ids in their views.  Removed: they know, and do not."""
     explain: bool = False
-    """Count the missed subscribers that no view holds; takes as long again for events that miss."""
+    """Count the missed subscribers that no view holds; doubles the time of events that miss any."""
 
     def __post_init__(self) -> None:
         for name, share in (("loss", self.loss), ("dead", self.dead)):

@@ -1,6 +1,6 @@
 """Events that spread over a network, compiled: infect and die, in rounds.
 
-What a node does ([N] 2 assumes a dissemination over the overlays and leaves it open):
+The rules of a node ([N] 2 assumes a dissemination over the overlays and leaves it open):
 
 1. A node that receives an event for the first time sends it on in the next round, once, to all
    links that it has in those of the event's topics to which it subscribes.
@@ -91,7 +91,7 @@ class Fate(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a run needs to remember of users and topics."""
+    """The working memory of a run, per user and topic."""
 
     heard: Ints
     """The last event that a user heard of, from 1 on; `IS_DEAD` if it never hears of any."""
@@ -135,7 +135,7 @@ def _subscriptions(
 
 @forced
 def _receive(room: Room, stamp: int, user: int, tail: int, counts: Longs) -> int:
-    """A message arrives at a live user; the end of the queue."""
+    """Count a message that arrives at a live user; return the end of the queue."""
     if room.heard[user] == stamp:
         counts[DUPLICATES] += 1
         return tail
@@ -185,7 +185,7 @@ def _hand_over(
     net: CompiledNetwork, fate: Fate, room: Room, topic: int, stream: Word, stamp: int, tail: int,
     counts: Longs,
 ) -> int:  # fmt: skip
-    """The author hands its event to a random live subscriber of a topic, if there is one."""
+    """Hand the author's event to a random live subscriber of a topic, if there is one."""
     if room.alive[topic] == 0:
         return tail
     name = combined(stream, np.uint64(net.topics[topic]))
@@ -208,7 +208,7 @@ def _seed(
     net: CompiledNetwork, event: CompiledEvents, number: int, fate: Fate, room: Room, name: Word,
     counts: Longs, due: Longs,
 ) -> int:  # fmt: skip
-    """The author has the event and hands it to topics that are not its own; the queue's end."""
+    """Begin an event at its author, and hand it to topics not its own; return the queue's end."""
     author, stamp = event.authors[number], number + 1
     first = event.offsets[number]
     own = tail = 0
@@ -237,11 +237,11 @@ def _spread_event(
     net: CompiledNetwork, event: CompiledEvents, number: int, fate: Fate, room: Room, turn: int,
     counts: Longs, due: Longs, reached: Longs,
 ) -> int:  # fmt: skip
-    """Send one event as far as it goes; the last turn that was used."""
+    """Send one event as far as it goes; return the last turn that was used."""
     author, stamp, first = event.authors[number], number + 1, event.offsets[number]
     name = combined(combined(fate.run, GOSSIP_NAME), np.uint64(event.ids[number]))
     tail = _seed(net, event, number, fate, room, name, counts, due)
-    # The author has the event in round 0; what it hands over arrives in round 1, as what it sends.
+    # The author has the event in round 0; its hand-overs and its messages arrive in round 1.
     begin = 1 if author >= 0 else 0
     head, end, round_ = 0, begin, 1
     while True:
@@ -279,9 +279,9 @@ def _count_due(
     explain: bool,
     counts: Longs,
 ) -> None:
-    """Count live subscribers of the topics but the author, and of the missed those not known.
+    """Count live subscribers of the topics without the author, and the missed ones in no view.
 
-    `turn` marks who was counted; `turn` + 1 marks, if needed, who is in the view of a live one.
+    `turn` marks counted users; `turn` + 1 marks, if needed, users in the view of a live one.
     """
     author, stamp = event.authors[number], number + 1
     first, last = event.offsets[number], event.offsets[number + 1]

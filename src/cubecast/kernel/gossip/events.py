@@ -1,4 +1,4 @@
-"""Events as flat arrays: who publishes what to which topics."""
+"""Events as flat arrays: authors and topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cubecast.kernel.errors import KernelError
 from cubecast.kernel.rounds.arithmetic import Longs
 
 NO_AUTHOR = -1
-"""An author that is not known: it subscribes to nothing, so that it hands every event over."""
+"""An unknown author: it subscribes to nothing, so that it hands every event over."""
 
 
 @dataclass(frozen=True, slots=True)

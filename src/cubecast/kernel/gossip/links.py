@@ -21,7 +21,7 @@ def _place(members: Longs, first: int, last: int, user: int) -> int:
 
 @apart
 def find_places(offsets: Longs, members: Longs, begins: Longs, ids: Longs, places: Ints) -> int:
-    """Turn views of ids into views of places; the first id that has none, or -1."""
+    """Turn views of ids into views of places; return the first id without a place, or -1."""
     for topic in range(len(offsets) - 1):
         first, last = offsets[topic], offsets[topic + 1]
         for at in range(begins[first], begins[last]):
@@ -42,7 +42,7 @@ def _holds(views: Ints, first: int, last: int, place: int) -> bool:
 
 @apart
 def count_back_links(offsets: Longs, begins: Longs, views: Ints, back: int, extra: Longs) -> None:
-    """How many back links each subscription gets: for those it does not hold in its view."""
+    """Count the back links of each subscription: to nodes that are not in its view."""
     for topic in range(len(offsets) - 1):
         first = offsets[topic]
         for one in range(first, offsets[topic + 1]):

@@ -1,4 +1,4 @@
-"""Events from nothing, for universes whose trace does not say what was published.
+"""Made events, for universes whose trace has no publications.
 
 Event i draws a subscription: all are equally likely, so that active users publish more and large
 topics are published to more.  Its user is the author.  The event goes to the topic of that

@@ -1,4 +1,4 @@
-"""From arrays to arrays: events over a network, and what became of each."""
+"""Sends events over a network, from arrays to arrays, and counts the outcome of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORD = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What became of each event.
+    """The outcome of each event, as counts.
 
     Of every event ``messages + handed = reached + duplicates + lost + to_dead``.
     """
@@ -33,7 +33,7 @@ class Spread:
     due: Longs
     """Live subscribers of its topics, each once, without the author."""
     reached: Longs
-    """Those of them that received it."""
+    """Those subscribers that received it."""
     messages: Longs
     """Sent over links; a link that several topics share is crossed once."""
     topic_messages: Longs
@@ -49,13 +49,13 @@ class Spread:
     rounds: Longs
     """The sum of the rounds in which subscribers received it."""
     last_round: Longs
-    """The last round in which one did; 0 if none did."""
+    """The last round in which a subscriber received it; 0 if none did."""
     unknown: Longs
     """Missed subscribers that no live subscriber's view holds in these topics (`explain`)."""
     offsets: Longs
-    """The topics of event i are ``offsets[i]`` to ``offsets[i + 1] - 1`` of what follows."""
+    """The topics of event i are ``offsets[i]`` to ``offsets[i + 1] - 1`` of the next fields."""
     topics: Longs
-    """Those of its topics that the network has, rising."""
+    """The topics of the event that the network has, rising."""
     topic_due: Longs
     topic_reached: Longs
 
@@ -71,7 +71,7 @@ def spread(
     """Send each event over the network, as if it were alone.
 
     Topics that the network does not have are left out; an event without any is due to none.  The
-    counts of an event do not depend on which other events there are.
+    counts of an event do not depend on the other events.
     """
     published = _numbered(network, events)
     counts = np.zeros((len(events), len(COLUMNS)), np.int64)

@@ -2,7 +2,7 @@
 
 `play_topics` takes the subscribers of many topics as flat arrays and plays all of their overlays in
 one call.  Beside it: the metrics of overlays, physical view sizes, the omniscient optimum, the
-estimates and a covering heuristic.  `docs/overlays-at-scale.md` tells of all.  Needs numba.
+estimates and a covering heuristic.  `docs/overlays-at-scale.md` describes them.  Needs numba.
 """
 
 from cubecast.kernel.rounds.covering import covering_links

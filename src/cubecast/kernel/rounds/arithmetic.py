@@ -83,7 +83,7 @@ def _shifted(first: Word, second: Word) -> Word:
 
 @forced
 def half_weight(p: Word, hashing: int) -> Word:
-    """What all weights of a node's links have in common; computed once a node."""
+    """The part of the weights of a node's links that they share; computed once per node."""
     return mix(p) if hashing == MIXED else p
 
 

@@ -1,10 +1,10 @@
-"""Links chosen to cover topics, compiled: what SpiderCast's greedy rule would need.
+"""Links chosen to cover topics, compiled: the number that SpiderCast's greedy rule needs.
 
 SpiderCast (Chockler, Melamed, Tock, Vitenberg: DEBS 2007) wants K neighbours in each topic of a
 node and takes the one that covers most of the topics that still lack some.  Here a node that knows
 every subscriber does so until each topic has as many neighbours as StaN's view of it; among equal
-neighbours the lightest is taken.  The number of links is a mark to set physical views beside: the
-rule pulls nodes with many topics together, and that clustering is what StaN avoids ([N] 2.2).
+neighbours the lightest is taken.  The number of links is a mark to compare physical views with: the
+rule pulls nodes with many topics together, and StaN avoids that clustering ([N] 2.2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What to expect of StaN without playing it: coverage, and physical view sizes from it.
+"""Expectations of StaN without playing it: coverage, and physical view sizes from it.
 
 A node p has found a share f of the subscribers of a topic after some rounds.  It keeps the k
 lightest of f (n - 1), so roughly those lighter than theta = min(1, k / (f (n - 1))) of all weights.
@@ -120,7 +120,7 @@ def _make_expect(digest: str) -> Expect:
         found: Doubles, chosen: Longs, users: int, expected: Doubles,
     ) -> None:  # fmt: skip
         missed = np.ones(users, np.float64)
-        """The chance that no topic looked at so far has shown q to p, given that w allows it."""
+        """The chance that no topic so far has shown q to p, given that w allows it."""
         for number in range(len(chosen) if digest else 0):
             p = chosen[number]
             own = user_topics[user_offsets[p] : user_offsets[p + 1]]

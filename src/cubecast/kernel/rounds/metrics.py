@@ -15,9 +15,9 @@ from cubecast.kernel.rounds.play import Played
 from cubecast.kernel.shared.jit import apart, entry, sources_digest
 
 EXACT_UP_TO = 2000
-"""Distances are measured from every node of overlays that are no larger."""
+"""In overlays up to this size, distances are measured from every node."""
 SOURCES = 64
-"""From so many nodes of larger ones."""
+"""In larger overlays, distances are measured from this many nodes."""
 
 Doubles: TypeAlias = npt.NDArray[np.float64]
 COLUMNS = (
@@ -40,9 +40,9 @@ class OverlayMetrics:
     """One number per topic in each array; all 0 for an overlay without links.
 
     Distances go along the links' direction.  Pairs without a path have none; `unreached` is their
-    share.  Where `sources` is smaller than the overlay, distances were measured from so many nodes
-    at random: `distance` has an error of `distance_error` (half of a 95 % interval), and `diameter`
-    is a lower bound.
+    share.  Where `sources` is smaller than the overlay, distances were measured from that many
+    random nodes: `distance` has an error of `distance_error` (half of a 95 % interval), and
+    `diameter` is a lower bound.
     """
 
     topics: Longs

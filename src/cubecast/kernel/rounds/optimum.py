@@ -1,4 +1,4 @@
-"""What a node that knew every subscriber would choose: the omniscient optimum ([N] refers to [19]).
+"""The omniscient optimum: the views of nodes that know every subscriber ([N] refers to [19]).
 
 The optimum of a node in a topic is its k lightest co-subscribers.  Finding it takes n hashes a
 node, so n^2 a topic; nothing but the k lightest is stored.  Where that is too much, it is found for
@@ -39,7 +39,7 @@ class Optimum:
 
 
 def sampled(users: Longs, share: float, run: int = 0) -> npt.NDArray[np.bool_]:
-    """Which users are in a sample of this share; a user is in it or not, wherever it is asked."""
+    """Which users are in a sample of this share; the answer for a user is always the same."""
     if not 0 < share <= 1:
         raise KernelError(f"the share of users must be above 0 and at most 1, not {share}")
     with np.errstate(over="ignore"):

@@ -21,7 +21,7 @@ LARGEST_TOPIC = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Subscribers:
-    """Who subscribes to some topics: those of topic i are ``members[offsets[i]:offsets[i + 1]]``.
+    """The subscribers of topics: those of topic i are ``members[offsets[i]:offsets[i + 1]]``.
 
     They are sorted by id and different; no id is negative.
     """
@@ -37,7 +37,7 @@ class Subscribers:
         offsets: Sequence[int] | Longs,
         members: Sequence[int] | Longs,
     ) -> Subscribers:
-        """The arrays as compiled code wants them, or a `KernelError` that says what is wrong."""
+        """The arrays as compiled code needs them; raises `KernelError` if they are wrong."""
         return cls(*_checked(topics, offsets, members))
 
     @classmethod
@@ -115,7 +115,7 @@ def play_topics(
 
     The subscribers of topic i are ``members[offsets[i]:offsets[i + 1]]``, sorted by id.  The views
     are those of `cubecast.overlay.rounds.play`, whatever topics are played together.  Rounds after
-    the last kept one are not played; ``config.rounds`` is not looked at.
+    the last kept one are not played; ``config.rounds`` is ignored.
     """
     return play_overlays(Subscribers.of_arrays(topics, offsets, members), config, keep, run=run)
 
@@ -123,7 +123,7 @@ def play_topics(
 def play_overlays(
     subscribers: Subscribers, config: RoundConfig, keep: Sequence[int] = (0, 8), *, run: int = 0
 ) -> Played:
-    """`play_topics` of arrays that were checked."""
+    """`play_topics` of checked arrays."""
     kept = tuple(sorted(set(keep)))
     if not kept or kept[0] < 0:
         raise KernelError(f"keep must name rounds from 0 on, not {tuple(keep)}")

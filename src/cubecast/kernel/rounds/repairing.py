@@ -1,7 +1,7 @@
 """A round in repairing mode, compiled: offers and keepers (`cubecast.overlay.rounds`).
 
-What a node pins is always in its view, so a view and the requests that its node accepted in this
-round hold all of it: a link is pinned if the keeper of its end is the node.
+A node's pinned ids are always in its view, so a view and the requests that its node accepted in
+this round hold all of them: a link is pinned if the keeper of its end is the node.
 
 The walk of a node has ttl + 2 places in `path`: the node itself, then those it visits.  A visit is
 such a place; the one before it has its last hop.  The visits to a node form a chain, and so do the
@@ -98,12 +98,12 @@ def _move(keeping: KeeperTables, node: int, keeper: int) -> None:
 
 
 class Merge(NamedTuple):
-    """The links of a node while its new view is found: the lightest of those it does not pin."""
+    """The lightest links of a node that it does not pin, while its new view is found."""
 
     node: int
     half: Word
     room: int
-    """What its pins leave of the view."""
+    """The room that its pins leave in the view."""
 
 
 @forced
@@ -116,7 +116,7 @@ def _merge_of(topic: CompiledTopic, keeping: KeeperTables, node: int) -> Merge:
 def _consider(
     topic: CompiledTopic, keeping: KeeperTables, merge: Merge, best: Best, held: int, other: int
 ) -> int:
-    """Offer one link; how many links the merge holds."""
+    """Offer one link; return how many links the merge holds."""
     node, half, room = merge
     heavy = weight(half, np.uint64(topic.ids[other]), topic.hashing)
     light = held < room or (room and heavy <= best.weights[room - 1])
@@ -151,7 +151,7 @@ def _consider_row(
 
 @forced
 def _pin(topic: CompiledTopic, merge: Merge, best: Best, held: int, other: int) -> int:
-    """Add a link that the node keeps whatever it weighs."""
+    """Add a link that the node pins."""
     heavy = weight(merge.half, np.uint64(topic.ids[other]), topic.hashing)
     return offer(best, held, topic.k, heavy, other)
 
@@ -160,7 +160,7 @@ def _pin(topic: CompiledTopic, merge: Merge, best: Best, held: int, other: int) 
 def _pin_row(
     views: Ints, topic: CompiledTopic, keeping: KeeperTables, merge: Merge, best: Best, held: int
 ) -> int:
-    """Add those of its links that a node keeps, once it has considered all others."""
+    """Add the pinned links of a node, once it has considered all others."""
     if keeping.pins[merge.node]:
         for at in range(merge.node * topic.k, (merge.node + 1) * topic.k):
             if keeping.keepers[views[at]] == merge.node:
@@ -175,7 +175,7 @@ def _pin_row(
 def _lightest_last_hop(
     topic: CompiledTopic, node: int, path: Ints, heads: Ints, nexts: Ints
 ) -> int:
-    """Of the nodes that a walk came from, the one that ranks this node highest."""
+    """The last hop of a walk to this node that ranks it highest."""
     best = wide(NONE)
     lightest = np.uint64(0)
     visit = wide(heads[node])
@@ -193,7 +193,7 @@ def _settle_keepers(
     old: Ints, topic: CompiledTopic, keeping: KeeperTables, round_: int, best: Best,
     path: Ints, heads: Ints, nexts: Ints, askers: Ints, others: Ints,
 ) -> None:  # fmt: skip
-    """Rules 1 to 3: all ask, then all answer, then all give their former keepers up.
+    """Rules 1 to 3: all nodes ask, then all answer, then all give their former keepers up.
 
     Afterwards the chains in `askers` and `others` have the requests, accepted or not.
     """
@@ -261,7 +261,7 @@ def together(
 def _relax(
     views: Ints, topic: CompiledTopic, keeping: KeeperTables, node: int, best: Best, offered: int
 ) -> None:
-    """The view of a node after one link was offered to it, pinned or not."""
+    """The view of a node after an offer of one link, pinned or not."""
     merge = _merge_of(topic, keeping, node)
     held = _consider_row(views, topic, keeping, merge, best, 0, node)
     held = _consider(topic, keeping, merge, best, held, offered)
@@ -281,7 +281,7 @@ def _ask(
     last: int,
     best: Best,
 ) -> None:
-    """A node asks for a keeper and has its answer at once."""
+    """Ask for a keeper for a node, and answer at once."""
     keeper = _asked(views, topic, keeping, node, round_, last)
     if keeper != NONE and keeping.pins[keeper] < _pins_limit(topic.k):
         _move(keeping, node, keeper)
@@ -297,7 +297,7 @@ def in_turn(
     path, rows = np.zeros(visits, np.int32), np.zeros(visits * k, np.int32)
     for node in range(len(topic.ids)):
         made = walk(views, topic, node, round_, path, 0)
-        for hop in range(abs(made)):  # what it collects is read before any effect
+        for hop in range(abs(made)):  # its ids are collected before any effect
             copy_row(views, path[hop], rows, hop, k)
         for hop in range(abs(made)):
             at = wide(path[hop])

@@ -1,4 +1,4 @@
-"""What an overlay looks like, compiled: in-degrees, components, clustering, distances.
+"""The shape of an overlay, compiled: in-degrees, components, clustering, distances.
 
 An overlay is a table of n rows of k places (`walks`).  A link has a direction: an event travels
 from a node to the members of its view.
@@ -115,7 +115,7 @@ def clustering(views: Ints, n: int, k: int) -> float:
 def distances_from(
     views: Ints, k: int, source: int, levels: Ints, queue: Ints
 ) -> tuple[int, int, int]:
-    """Nodes that links lead to, the sum of their distances, and the largest distance."""
+    """The number of reachable nodes, the sum of their distances, and the largest distance."""
     levels.fill(UNSEEN)
     levels[source] = 0
     queue[0] = source
@@ -160,7 +160,7 @@ def distances(
     """Diameter, mean distance, its error, the share of pairs without a path, and sources.
 
     The error is half of a 95 % interval for the mean over all sources; it is 0 where all were
-    looked at.  Pairs without a path have no distance: the diameter is the largest there is, and a
+    measured.  Pairs without a path have no distance: the diameter is the largest there is, and a
     lower bound of it where sources were sampled.
     """
     sources = chosen_sources(n, count, stream)

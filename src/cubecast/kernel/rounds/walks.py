@@ -43,13 +43,13 @@ class CompiledConfig(NamedTuple):
 
 
 class CompiledTopic(NamedTuple):
-    """What all steps of a topic's overlay need to know."""
+    """The constants of a topic's overlay."""
 
     ids: Longs
     """Its subscribers, sorted."""
     k: int
     name: Word
-    """The part of the names of its streams that run and topic make."""
+    """The part of the names of its streams that depends on run and topic."""
     hashing: int
     ttl: int
     loss: float
@@ -113,8 +113,8 @@ def _holds(views: Ints, row: int, length: int, place: int) -> bool:
 def walk(views: Ints, topic: CompiledTopic, place: int, round_: int, path: Ints, first: int) -> int:
     """Lines 1 to 13: write the visited places to `path`, from `first` on.
 
-    The number of visits.  A walk whose reply is lost has made them all, so that number is given
-    as a negative one: `replied` of a walk is that its number is ttl + 1.
+    Returns the number of visits.  A walk whose reply is lost has made them all, so that number is
+    negative: `replied` of a walk is that its number is ttl + 1.
     """
     stream = stream_of(topic, place, round_)
     k, visits = topic.k, topic.ttl + 1
@@ -129,7 +129,7 @@ def walk(views: Ints, topic: CompiledTopic, place: int, round_: int, path: Ints,
 
 @forced
 def offer(best: Best, held: int, room: int, heavy: Word, place: int) -> int:
-    """Put a link of this weight among the `held` lightest, at most `room`; how many there are."""
+    """Put a link of this weight among the `held` lightest, at most `room`; return their number."""
     weights, places = best.weights, best.places
     at = held
     while at > 0 and (
@@ -149,7 +149,7 @@ def offer(best: Best, held: int, room: int, heavy: Word, place: int) -> int:
 
 @forced
 def merge_view(views: Ints, topic: CompiledTopic, place: int, best: Best) -> None:
-    """Begin a merge with the view that a node has."""
+    """Begin a merge with the present view of a node."""
     half = half_weight(np.uint64(topic.ids[place]), topic.hashing)
     held = 0
     for at in range(place * topic.k, (place + 1) * topic.k):
@@ -161,7 +161,7 @@ def merge_view(views: Ints, topic: CompiledTopic, place: int, best: Best) -> Non
 def merge_walk(
     views: Ints, topic: CompiledTopic, place: int, path: Ints, first: int, best: Best
 ) -> None:
-    """Lines 14 to 17: go on with all that a whole walk collected."""
+    """Lines 14 to 17: merge all ids that a whole walk collected."""
     k, hashing, ids = topic.k, topic.hashing, topic.ids
     half = half_weight(np.uint64(ids[place]), hashing)
     heaviest = best.weights[k - 1]
@@ -181,7 +181,7 @@ def merge_walk(
 
 @forced
 def write_view(views: Ints, topic: CompiledTopic, place: int, best: Best) -> None:
-    """The outcome of a merge is the node's view."""
+    """Make the outcome of a merge the node's view."""
     for at in range(topic.k):
         views[place * topic.k + at] = best.places[at]
 

@@ -1,1 +1,1 @@
-"""What all compiled code has in common: how it is compiled and kept, arrays that grow."""
+"""Shared by all compiled code: how it is compiled and kept, arrays that grow."""

@@ -1,10 +1,10 @@
 """How the kernel's functions are compiled, and where the compiled code is kept.
 
 numba compiles a function together with all that it calls, so a function with many callers above it
-is compiled many times: what has one caller is `inlined`.  Only the entry point is cached: numba
-notices when the file of a cached function changes, but not when a file that it calls into does.
-So the entry point closes over `sources_digest`, which is part of the cache's key, and no stale
-code is ever run.
+is compiled many times: a function with one caller is `inlined`.  Only the entry point is cached:
+numba notices when the file of a cached function changes, but not when a file that it calls into
+does.  So the entry point closes over `sources_digest`, which is part of the cache's key, and no
+stale code is ever run.
 
 The cache is beside the sources, or in the user's cache directory where that is not writable
 (``NUMBA_CACHE_DIR`` moves it).  Where there is no place at all, each process compiles for itself.

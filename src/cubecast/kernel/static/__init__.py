@@ -1,4 +1,4 @@
-"""The simulator's static scenarios, compiled: nobody joins or leaves, links lose nothing.
+"""The simulator's static scenarios, compiled: no node joins or leaves, links lose nothing.
 
 `simulate` runs a plan (`plan_of` makes one of a scenario) and gives the metrics of
 `cubecast.sim.run.run`, histograms besides, and on request the same trace;

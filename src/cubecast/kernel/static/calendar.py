@@ -2,9 +2,9 @@
 
 Invariant: events of one instant are taken out in the order in which they were put in.  A *ring* of
 `RING` buckets holds the instants from `NOW` on; a bucket is a chain of chunks of 64 slots, so that
-putting in and taking out go through memory in order.  What is farther away waits in a heap, ordered
-by time and arrival, and moves to the ring when `NOW` advances, hence before anything that can be
-put directly into the same bucket.  Planned publications are not in here: the reference plans them
+putting in and taking out go through memory in order.  Farther events wait in a heap, ordered by
+time and arrival, and move to the ring when `NOW` advances, hence before any event that can be put
+directly into the same bucket.  Planned publications are not in here: the reference plans them
 before everything else, so they come first in their instant.
 
 The first slot of a chunk is the link to the next one; chunk 0 is never used.  A bucket has two
@@ -49,7 +49,7 @@ def push(w: StaticState, at: int, event: int) -> None:
 
 @inlined
 def _add_chunk(w: StaticState, bucket: int, slot: int) -> int:
-    """A fresh chunk at the end of a bucket; its first slot for an event."""
+    """Add a fresh chunk to a bucket; return its first slot for an event."""
     m = w.m
     chunk = m[FREE_CHUNK]
     if chunk:
@@ -90,7 +90,7 @@ def take(w: StaticState, bucket: int) -> int:
 
 @inlined
 def close(w: StaticState, bucket: int) -> None:
-    """Everything of an instant was taken."""
+    """Free the bucket of an instant whose events were all taken."""
     m = w.m
     if m[READ]:
         _free_chunk(w, (m[READ] - 1) >> CHUNK_BITS)
@@ -100,7 +100,7 @@ def close(w: StaticState, bucket: int) -> None:
 
 @inlined
 def next_in_ring(m: Longs) -> int:
-    """The next instant, `NOW` or later, with an event in the ring; there is one."""
+    """The next instant, `NOW` or later, with an event in the ring, which is not empty."""
     at = m[NOW]
     while m[bucket_of(m, at) + 1] == 0:
         at += 1

@@ -1,7 +1,7 @@
-"""Causal barriers: when a message may be delivered, and what the next one comes after.
+"""Causal barriers: when a message may be delivered, and the barrier of the next one.
 
 The messages of a topic have numbers (*bits*), given when their barriers are fixed.  A row keeps
-the set of what it has delivered and its barrier, as bits; a message's barrier is kept as runs of
+the set of its delivered messages and its barrier, as bits; a message's barrier is kept as runs of
 non-zero words, the highest run first: a header ``first word << 32 | words``, then the words.
 
 With static membership and links that lose nothing, every subscriber receives every message of a
@@ -32,7 +32,7 @@ LENGTH = (1 << 32) - 1
 
 @inlined
 def row_of(m: Longs, msg: int, node: int) -> int:
-    """What `node` keeps of the message's topic."""
+    """The row of `node` for the message's topic."""
     return int(m[m[msg + TOPIC] + ROWS] + node * ROW_COLUMNS)
 
 
@@ -58,7 +58,7 @@ def note(w: StaticState, code: int, node: int, msg: int, peer: int) -> None:
 
 @apart
 def deliver(w: StaticState, msg: int, node: int, arrived: int) -> None:
-    """Hand a message to the application; where its tree starts, that is not counted."""
+    """Hand a message to the application; at the root of its tree that is not counted."""
     m = w.m
     now = m[NOW]
     start = m[msg + SOURCE] if m[PROTOCOL] == VCUBE else m[m[msg + TOPIC] + ROOT]
@@ -81,8 +81,8 @@ def lacking(w: StaticState, row: int, delivered: int, msg: int, top: int) -> int
     """A message of the barrier that is not delivered, or -1 (CHECKCB, [J] lines 90-94).
 
     It is the one that was sent last, as it tends to arrive last.  The words above `top` are known
-    to be delivered: what was delivered stays so, hence whoever found a message missing goes on
-    from there when it has come.
+    to be delivered: delivered messages stay so, hence a check that found a message missing
+    continues from there when that message has come.
     """
     m = w.m
     pool = w.pool
@@ -168,7 +168,7 @@ def stamp(w: StaticState, msg: int, row: int, node: int) -> None:
 
 @inlined
 def _move_barrier(w: StaticState, barrier: int, row: int) -> int:
-    """Empty the barrier of a row into the pool, the highest run first; how many messages it had."""
+    """Empty the barrier of a row into the pool, the highest run first; return its size."""
     m = w.m
     size = 0
     word = m[row + HIGH]

@@ -3,7 +3,7 @@
 A set is 2^(d+1) bits: bit 2^d + i says whether node i belongs to it, bit p whether anything below
 does (2p or 2p + 1).  So the first member of a cluster, the one with the least XOR distance from j,
 is found by going down from the cluster's block and keeping to the side of j wherever that side
-holds anybody ([J] 3.3, CHILDREN): no table of children is kept.
+holds a member ([J] 3.3, CHILDREN): no table of children is kept.
 """
 
 from __future__ import annotations

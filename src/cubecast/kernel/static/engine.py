@@ -47,7 +47,7 @@ EVERYTHING_SEEN = -2
 
 @apart
 def _publish(w: StaticState, node: int, topic: int, reply: int, answerer: int) -> None:
-    """An application publishes."""
+    """Publish as the application of a node."""
     m = w.m
     msg = m[MSGS_AT] + m[PUBLISHED] * MSG_COLUMNS
     m[PUBLISHED] += 1
@@ -68,7 +68,7 @@ def _publish(w: StaticState, node: int, topic: int, reply: int, answerer: int) -
 
 @inlined
 def _tell(w: StaticState, node: int, msg: int) -> None:
-    """An application is told of a delivery, and may answer."""
+    """Tell the application of a delivery; it may answer."""
     m = w.m
     if m[APPLICATION] == DISCUSSION:
         seen = m[SEEN_AT] + node
@@ -102,7 +102,7 @@ def _received(w: StaticState, msg: int, node: int, sender: int) -> None:
 
 @inlined
 def _must_wait(w: StaticState, event: int) -> bool:
-    """[B] 6: a node handles one message per u.t.; what comes meanwhile waits its turn."""
+    """[B] 6: a node handles one message per u.t.; further messages wait their turn."""
     m = w.m
     kind = event & KIND_MASK
     payload = event >> PAYLOAD_SHIFT
@@ -182,7 +182,7 @@ def _next_instant(w: StaticState) -> int:
 
 @inlined
 def _open(w: StaticState, now: int) -> bool:
-    """Begin an instant; False if the pools must grow before what is far away can move."""
+    """Begin an instant; False if the pools must grow before far events can move."""
     m = w.m
     m[NOW] = now
     while m[FAR] and w.rare[m[FAR_AT] + FAR_TIME] - now < m[RING]:
@@ -197,7 +197,7 @@ def _open(w: StaticState, now: int) -> bool:
 
 @inlined
 def _planned(w: StaticState) -> bool:
-    """Publish what was planned for now; False if a pool is full."""
+    """Make the publications planned for now; False if a pool is full."""
     m = w.m
     while m[NEXT_PLANNED] < m[PLANNED]:
         line = m[PLAN_AT] + m[NEXT_PLANNED] * PLAN_COLUMNS
@@ -246,7 +246,7 @@ def _make_advance(digest: str) -> Callable[[Longs, Longs, Longs, Longs, Longs, i
 
     @entry
     def advance(m: Longs, slots: Longs, recs: Longs, pool: Longs, rare: Longs, budget: int) -> int:
-        """Work off up to about `budget` events; how that ended."""
+        """Work off up to about `budget` events; return how that ended."""
         if len(digest) == 0:  # never: this makes the digest part of the cache's key
             return PAUSED
         w = StaticState(

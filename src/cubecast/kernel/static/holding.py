@@ -1,10 +1,10 @@
 """Messages that wait for a predecessor.
 
 A row keeps them in the order of arrival, in one block of `StaticState.rare` with two lists side by
-side: what each waits for (the bit of a message that is missing, or its complement once it is here),
-and when it arrived, with the message itself in the low bits.  Whether anybody waits for a message
-is a bit of the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, …
-messages; one that is too small or empty is kept for another row.
+side: the missing message that each waits for (its bit, or its complement once it is here), and the
+time of arrival, with the message itself in the low bits.  Whether a message is waited for is a bit
+of the row, and finding those that wait is one pass over adjacent words.  Blocks have room for 4, 8,
+16, … messages; one that is too small or empty is kept for another row.
 
 Of several messages that can be delivered the one that arrived first is delivered first, as
 `cubecast.protocol.paper.vcube_ps` does.
@@ -30,7 +30,7 @@ MSG_BITS = 32
 
 @inlined
 def accept(w: StaticState, msg: int, node: int) -> None:
-    """A subscriber has received a message: deliver what can be delivered now."""
+    """Take a received message at a subscriber: deliver all messages that can be delivered now."""
     m = w.m
     row = row_of(m, msg, node)
     delivered = set_of(m, DELIVERED, msg, node)
@@ -46,7 +46,7 @@ def accept(w: StaticState, msg: int, node: int) -> None:
 
 @inlined
 def _is_wanted(m: Longs, wanted: int, bit: int) -> bool:
-    """Whether somebody waits for a message; then nobody is said to from now on."""
+    """Whether some message waits for message `bit`; clears the mark."""
     word = wanted + (bit >> 6)
     mask = 1 << (bit & 63)
     if m[word] & mask == 0:
@@ -122,7 +122,7 @@ def _enlarge(w: StaticState, row: int) -> None:
 
 @inlined
 def _touch(w: StaticState, start: int, end: int, bit: int) -> int:
-    """Mark those from `start` on that waited for message `bit`; how many there are."""
+    """Mark the messages from `start` on that waited for message `bit`; return their number."""
     found = 0
     for entry in range(start, end):
         if w.rare[entry] == bit:
@@ -133,7 +133,7 @@ def _touch(w: StaticState, start: int, end: int, bit: int) -> int:
 
 @apart
 def _reconsider(w: StaticState, row: int, node: int, delivered: int, wanted: int, bit: int) -> None:
-    """Message `bit` is here: take what has all its predecessors now, the earliest arrival first."""
+    """Deliver, now that `bit` is here, messages with all predecessors, earliest arrival first."""
     m = w.m
     room = SMALLEST << m[row + HELD_CLASS]
     start = m[HELD_AT] + m[row + HELD_BLOCK]

@@ -1,4 +1,4 @@
-"""The state of a run: a few flat arrays of whole numbers, and names for what is where.
+"""The state of a run: a few flat arrays of whole numbers, and names for their places.
 
 `StaticState.m` holds everything whose size is known beforehand: single numbers at the indices named
 here, then tables.  A message, a topic, a node's row of a topic are named by the index in `m` where
@@ -47,9 +47,9 @@ APPLICATION: Final = 10
 WAIT: Final = 11
 TRACING: Final = 12
 FANOUT: Final = 13
-"""No node sends more copies at once."""
+"""The most copies that a node sends at once."""
 WIDEST: Final = 14
-"""No barrier takes more words of the pool."""
+"""The most words of the pool that a barrier takes."""
 RING: Final = 15
 PLANNED: Final = 16
 # m: where tables begin
@@ -63,7 +63,7 @@ SEEN_AT: Final = 26
 HIST_AT: Final = 27
 TWISTER_AT: Final = 28
 TURNS_AT: Final = 29
-"""0: nobody takes turns.  Else for each node where its next turn is."""
+"""0: no node takes turns.  Else for each node where its next turn is."""
 # m: where sections of `rare` begin, and what the pools hold
 HELD_AT: Final = 30
 FAR_AT: Final = 31
@@ -89,7 +89,7 @@ RECS: Final = 50
 FREE_REC: Final = 51
 HELD: Final = 52
 HELD_NEED: Final = 53
-"""Words that keeping one more message may take: a block twice as large as any so far."""
+"""Words that one more held message may take: a block twice as large as any so far."""
 POOL: Final = 54
 TRACED: Final = 55
 TWIST: Final = 56
@@ -104,8 +104,8 @@ HOLDING: Final = 66
 MOST_HELD: Final = 67
 TREE_SUM: Final = 68
 MOST_EARLY: Final = 69
-"""Messages of one publisher and topic that waited at a root for an earlier one: that one will let
-all of them go in one event."""
+"""Messages of one publisher and topic that waited at a root for an earlier one: that one will
+release all of them in one event."""
 FREE_BLOCKS: Final = 72
 """First free block for 4, 8, 16, … held messages."""
 BLOCK_CLASSES: Final = 24
@@ -123,7 +123,7 @@ SILENT: Final = 0
 DISCUSSION: Final = 1
 QUESTIONS: Final = 2
 WITH_MESSAGES: Final = 2
-"""`TRACING`: 1 traces what applications see, 2 sends and receives, too."""
+"""`TRACING`: 1 traces the events of applications, 2 sends and receives, too."""
 
 # plan: publications that were planned beforehand
 PLAN_TIME: Final = 0
@@ -140,23 +140,23 @@ TURN_COLUMNS: Final = 2
 # topics
 MEMBERS: Final = 0
 TREE: Final = 1
-"""Where two sets begin: the subscribers, and who may be in the tree."""
+"""Where two sets begin: the subscribers, and the nodes that may be in the tree."""
 ROOT: Final = 2
 WORDS: Final = 3
-"""Of a set of the topic's messages."""
+"""Words of a set of the topic's messages."""
 NEXT_BIT: Final = 4
 ROWS: Final = 5
-"""Where the rows of the topic begin: what each node keeps of it."""
+"""Where the rows of the topic begin, one per node."""
 DELIVERED: Final = 6
 BARRIER: Final = 7
 WANTED: Final = 8
-"""Where a row's sets of messages begin, `WORDS` for each node: what it has delivered, its causal
-barrier, and what somebody waits for."""
+"""Where a row's sets of messages begin, `WORDS` for each node: its delivered messages, its
+causal barrier, and the messages that held ones wait for."""
 TOPIC_COLUMNS: Final = 9
 
 # nodes
 FREE: Final = 0
-"""From when on the sending queue is empty (`queue`), or the node idle (`service`)."""
+"""The time from which on the sending queue is empty (`queue`), or the node idle (`service`)."""
 QUEUED: Final = 1
 QUEUED_SUM: Final = 2
 COUNTER: Final = 3
@@ -174,7 +174,7 @@ BUSY: Final = 4
 """A wave of ACKs is awaited."""
 LOW: Final = 5
 HIGH: Final = 6
-"""The words of the causal barrier that may hold something."""
+"""The words of the causal barrier that may be non-zero."""
 SINCE: Final = 7
 """Size of the barrier if nothing were ever left out of it."""
 SEQUENCE: Final = 8
@@ -183,7 +183,7 @@ SENT: Final = 9
 """Publications that the root has sent on."""
 HELD_CLASS: Final = 10
 MARK: Final = 11
-"""Everything in the words below is delivered."""
+"""All messages in the words below are delivered."""
 ROW_COLUMNS: Final = 12
 
 # msgs
@@ -203,7 +203,7 @@ NEXT: Final = 12
 DIRECT: Final = 13
 UNREDUCED: Final = 14
 REPLY: Final = 15
-"""What a publication answers: a message, -1: nothing, -2: all that its node had seen."""
+"""The answered message; -1: none, -2: all that the node had seen."""
 ANSWERER: Final = 16
 MSG_COLUMNS: Final = 17
 

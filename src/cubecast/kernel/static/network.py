@@ -1,4 +1,4 @@
-"""When what a node sends arrives: the models of `cubecast.sim.networks`.
+"""Arrival times of messages: the models of `cubecast.sim.networks`.
 
 Copies of one message to several peers are sent by `departure`, `send_copy` for each, and
 `departed`: in the `queue` network the k-th copy leaves k u.t. after the first.
@@ -61,7 +61,7 @@ def send_copy(w: StaticState, leaves: int, copy: int, event: int) -> None:
 
 @inlined
 def departed(m: Longs, source: int, leaves: int, copies: int) -> None:
-    """So many copies were queued; the queue's size is sampled after each."""
+    """Note that so many copies were queued; the queue's size is sampled after each."""
     if m[NETWORK] != QUEUE:
         return
     ahead = leaves - m[NOW]
@@ -77,7 +77,7 @@ def departed(m: Longs, source: int, leaves: int, copies: int) -> None:
 
 @apart
 def control(w: StaticState, source: int, event: int) -> None:
-    """An ACK or a delegation: past the sending queue, unless `QUEUE_ACKS`."""
+    """Send an ACK or a delegation past the sending queue, unless `QUEUE_ACKS`."""
     m = w.m
     if m[NETWORK] != QUEUE or not m[QUEUE_ACKS]:
         send_copy(w, m[NOW], 0, event)

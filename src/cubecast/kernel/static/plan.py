@@ -1,9 +1,9 @@
-"""What a run is to do, as data: who subscribes, who publishes when, who answers.
+"""A run as data: subscribers, publications and answers.
 
 A `Plan` is made from a scenario of the simulator by letting the scenario's own function plan its
-run in a `Planner`, which looks like a `World` and only writes down.  So all chance of the scenario
-is drawn by the very code, and in the very order, that the reference has.  Scenarios in which
-membership changes, or whose applications do something that is not known here, are refused.
+run in a `Planner`, which looks like a `World` and only records.  So all chance of the scenario is
+drawn by the same code, and in the same order, as in the reference.  Scenarios in which
+membership changes, or whose applications are not known here, are refused.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ NOBODY = -1
 
 @dataclass(slots=True)
 class Plan:
-    """Members and publications of a run on static membership."""
+    """Subscribers and publications of a run on static membership."""
 
     nodes: int
     topics: list[Topic] = field(default_factory=list)
     members: list[Bytes] = field(default_factory=list)
-    """Of each topic: who subscribes, a byte per node."""
+    """The subscribers of each topic, a byte per node."""
     publications: list[tuple[Time, NodeId, int, NodeId]] = field(default_factory=list)
-    """Time, publisher, topic, who answers (or `NOBODY`), in the order of time."""
+    """Time, publisher, topic, answering node (or `NOBODY`), in the order of time."""
     turns: dict[NodeId, list[tuple[Time, int]]] = field(default_factory=dict)
-    """What a node publishes besides, in turn: how long after its previous publication has left it,
-    and the topic."""
+    """Further publications of a node, in turn: how long after its previous one has left, and the
+    topic."""
     turns_take: Time = 0
-    """How long the turns of a node take, at most, if its publications leave at once."""
+    """The longest time that a node's turns take if its publications leave at once."""
     answer_after: int = 0
-    """0: nobody discusses.  Else everyone not `silent` answers once, after so many deliveries."""
+    """0: no discussion.  Else all nodes not `silent` answer once, after so many deliveries."""
     think: Longs | None = None
-    """How long each node thinks before that."""
+    """How long each node waits before it answers."""
     silent: Bytes | None = None
 
     def most_messages(self) -> list[int]:
-        """Of each topic: how many publications there can be, answers included."""
+        """The most publications of each topic, answers included."""
         counts = [0] * len(self.topics)
         for _, _, topic, answerer in self.publications:
             counts[topic] += 1 if answerer == NOBODY else 2
@@ -61,7 +61,7 @@ class Plan:
         return counts
 
     def outsiders(self) -> list[NodeId]:
-        """Publishers that do not subscribe to what they publish to."""
+        """Publishers that do not subscribe to a topic of theirs."""
         publishing = [(node, topic) for _, node, topic, _ in self.publications]
         publishing += [(node, topic) for node, turns in self.turns.items() for _, topic in turns]
         return [node for node, topic in publishing if not self.members[topic][node]]
@@ -99,7 +99,7 @@ class Planner:
         return len(self.plan.publications) - 1
 
     def take_turns(self, node: NodeId, turns: Turns) -> None:
-        """The first turn is planned; each further one is an event that the one before causes."""
+        """Plan the first turn; each further one is an event that the one before causes."""
         plan = self.plan
         plan.turns[node] = [(gap, self._number(topic)) for gap, topic in turns[1:]]
         plan.turns_take = max(plan.turns_take, sum(gap for gap, _ in turns))
@@ -115,7 +115,7 @@ class Planner:
         return self._numbers[topic]
 
     def register(self, node: NodeId, topic: Topic) -> None:
-        """Publishers that do not subscribe: nothing to do where anybody may publish."""
+        """Do nothing for publishers that do not subscribe: any node may publish."""
 
     def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
         raise KernelError("the kernel has static membership only: use the reference")
@@ -124,14 +124,14 @@ class Planner:
         raise KernelError("the kernel has static membership only: use the reference")
 
     def carry_out(self) -> None:
-        """Let everything that was posted happen, in order of time."""
+        """Run all posted events, in order of time."""
         while self._posted:
             at, _, handler, a, b = heappop(self._posted)
             self.now = at
             handler(a, b, at)
 
     def adopt_application(self) -> None:
-        """Write down who answers what."""
+        """Record which nodes answer which messages."""
         plan = self.plan
         match self.application:
             case None:

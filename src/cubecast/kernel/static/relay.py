@@ -1,7 +1,7 @@
-"""Passing publications on: whom a node sends to, and the record that it keeps of it.
+"""Passing publications on: the receivers of a node's copies, and the record that it keeps.
 
-A record stands for one node that passed one message on.  What it sends names the record, so that
-the receiver finds message and sender there.  With ACKs it lives until all children have answered;
+A record stands for one node that passed one message on.  Each copy names the record, so that the
+receiver finds message and sender there.  With ACKs it lives until all children have answered;
 without, until all have received.
 """
 
@@ -56,20 +56,20 @@ def node_of(w: StaticState, rec: int) -> int:
 
 @inlined
 def parent_of(w: StaticState, rec: int) -> int:
-    """The record of whoever sent the message here, or -1."""
+    """The record of the node that sent the message here, or -1."""
     return int(w.recs[rec + 1] >> REC_SHIFT) - 1
 
 
 @inlined
 def one_less(w: StaticState, rec: int) -> bool:
-    """One child fewer is missing; whether that was the last."""
+    """Count one missing child less; return whether it was the last."""
     w.recs[rec + 1] -= 1
     return bool(w.recs[rec + 1] & REC_MASK == 0)
 
 
 @apart
 def relay(w: StaticState, msg: int, node: int, h: int, parent: int) -> int:
-    """Send to the first of each cluster 1 … h, in this order; how many copies that made.
+    """Send to the first of each cluster 1 … h, in this order; return the number of copies.
 
     A broker then sends to its own subscribers.
     """
@@ -116,7 +116,7 @@ def _send(
 
 @inlined
 def acknowledge(w: StaticState, msg: int, node: int, rec: int) -> None:
-    """Tell whoever keeps the record `rec` that the subtree of `node` has the message."""
+    """Tell the node of the record `rec` that the subtree of `node` has the message."""
     if w.m[TRACING] >= WITH_MESSAGES:
         note(w, T_SEND_ACK, node, msg, node_of(w, rec))
     w.m[ACKS] += 1

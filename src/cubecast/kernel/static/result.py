@@ -1,4 +1,4 @@
-"""What came of a run: metrics, histograms, per-message figures and, on request, the trace."""
+"""The result of a run: metrics, histograms, per-message figures and, on request, the trace."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Result:
     metrics: dict[str, float]
     """Named as `cubecast.sim.run.Outcome.metrics`."""
     histograms: dict[str, dict[int, int]]
-    """{value: how often}; values of 2^13 and more are rounded down by one part in 2^12 at most."""
+    """{value: count}; values of 2^13 and more are rounded down by one part in 2^12 at most."""
     at_rest: bool
     state: StaticState
 
@@ -106,7 +106,7 @@ class Result:
             yield code, time, node, self._number(msg), peer
 
     def _number(self, msg: int) -> int:
-        """Which message begins there; what is negative stays as it is."""
+        """The number of the message at a place; negative places stay as they are."""
         return msg if msg < 0 else (msg - int(self.state.m[at.MSGS_AT])) // at.MSG_COLUMNS
 
     def _established(self) -> Iterator[Record]:
@@ -121,7 +121,7 @@ class Result:
 
 
 class _Answers:
-    """What each node of a discussion had seen when it answered: the first messages it got."""
+    """The messages that each node of a discussion had seen when it answered."""
 
     def __init__(self, plan: Plan) -> None:
         self._most = plan.answer_after
@@ -168,7 +168,7 @@ def kept(protocol: str, plan: Plan, w: StaticState) -> Longs:
 def metrics_of(
     protocol: str, plan: Plan, network: str, w: StaticState, seconds: float
 ) -> dict[str, float]:
-    """The metrics of `cubecast.sim.run`, and what brokers add."""
+    """The metrics of `cubecast.sim.run`, and those of brokers."""
     m = w.m
     table = message_table(w)
     receptions = int(table[:, at.RECEPTIONS].sum())

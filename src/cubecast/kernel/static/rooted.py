@@ -1,4 +1,4 @@
-"""SRPT-S, SRPT-B and the fixed tree for static membership, as `cubecast.baselines` has them."""
+"""SRPT-S, SRPT-B and the fixed tree for static membership, as in `cubecast.baselines`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def publish(w: StaticState, msg: int, node: int) -> None:
 
 @inlined
 def on_delegate(w: StaticState, msg: int) -> None:
-    """The root is asked to publish."""
+    """Take a publication at the root."""
     m = w.m
     if m[TRACING] >= WITH_MESSAGES:
         note(w, T_RECEIVE_DELEGATE, m[m[msg + TOPIC] + ROOT], msg, m[msg + SOURCE])
@@ -47,7 +47,7 @@ def on_delegate(w: StaticState, msg: int) -> None:
 
 @apart
 def _at_root(w: StaticState, msg: int) -> None:
-    """Send a message down the tree; in the fixed tree those of a publisher in their order."""
+    """Send a message down the tree; in the fixed tree each publisher's in order."""
     m = w.m
     if m[PROTOCOL] != FIXED:
         _disseminate(w, msg)
@@ -102,7 +102,7 @@ def _disseminate(w: StaticState, msg: int) -> None:
 
 @inlined
 def on_pub(w: StaticState, msg: int, node: int, h: int, rec: int) -> None:
-    """Pass a publication on, and take it if it is wanted here."""
+    """Pass a publication on, and take it if the node subscribes."""
     relay(w, msg, node, h, -1)
     if one_less(w, rec):
         free_record(w, rec)

@@ -60,7 +60,7 @@ def simulate(
     trace_messages: bool = False,
 ) -> Result:
     """Run a plan; `seed` draws delays and roots as the simulator draws them."""
-    from cubecast.kernel.static.engine import advance  # compiles, or loads what was compiled
+    from cubecast.kernel.static.engine import advance  # compiles, or loads compiled code
 
     refuse_impossible(protocol, params)
     if protocol == "vcube-ps" and (outsiders := plan.outsiders()):

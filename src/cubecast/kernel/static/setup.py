@@ -19,7 +19,7 @@ from cubecast.topology import dimension_for
 PROTOCOLS = {"vcube-ps": VCUBE, "srpt": SRPT, "fixed-tree": FIXED, "srpt-b": BROKER}
 NETWORKS = {"queue": at.QUEUE, "uniform": at.UNIFORM, "service": at.SERVICE}
 NONE = 1 << 62
-"""Where a barrier begins that is empty."""
+"""The place of an empty barrier."""
 RootOf = Callable[[Topic], NodeId] | None
 
 
@@ -36,7 +36,7 @@ def trie_of(members: Bytes, size: int) -> Longs:
 
 
 def with_subscribers(members: Bytes, first_ids: Longs) -> Bytes:
-    """The brokers, of those whose blocks begin at `first_ids`, that have somebody to serve."""
+    """The brokers, of those whose blocks begin at `first_ids`, that have subscribers to serve."""
     brokers = np.zeros_like(members)
     served = np.add.reduceat(members.astype(np.int64), first_ids)
     brokers[first_ids[served > 0]] = 1
@@ -53,26 +53,26 @@ class _Memory:
         self._sets: dict[bytes, int] = {}
 
     def zeros(self, length: int) -> int:
-        """Where so many zeros begin; they cost no memory until they are written to."""
+        """Add so many zeros, which cost no memory until written; return where they begin."""
         start = self._length
         self._length += length
         return start
 
     def add(self, table: Longs, times: int = 1) -> int:
-        """Where a table begins, or so many copies of a line."""
+        """Add a table, or so many copies of a line; return where it begins."""
         start = self.zeros(table.size * times)
         self._parts.append((start, times, table.reshape(-1)))
         return start
 
     def add_set(self, members: Bytes, size: int) -> int:
-        """Where a set of nodes begins; equal sets are kept once."""
+        """Add a set of nodes, equal sets only once; return where it begins."""
         key = members.tobytes()
         if key not in self._sets:
             self._sets[key] = self.add(trie_of(members, size))
         return self._sets[key]
 
     def array(self) -> Longs:
-        """All of it."""
+        """All tables as one array."""
         m = np.zeros(self._length, np.int64)
         m[: at.SCALARS] = self.numbers
         for start, times, table in self._parts:
@@ -83,7 +83,7 @@ class _Memory:
 def initial(
     plan: Plan, protocol: str, params: Params, root_of: RootOf, delays: Random, tracing: int
 ) -> StaticState:
-    """Everything at rest; the first events are the planned publications."""
+    """The state at rest; the first events are the planned publications."""
     code = PROTOCOLS[protocol]
     memory = _Memory()
     s = memory.numbers
@@ -144,7 +144,7 @@ def _add_nodes(memory: _Memory, plan: Plan, first_ids: Longs) -> None:
 def _add_topics(
     memory: _Memory, plan: Plan, protocol: int, first_ids: Longs, root_of: RootOf
 ) -> list[int]:
-    """Where the columns of each topic begin."""
+    """Add the columns of all topics; return where each begins."""
     s = memory.numbers
     size = int(s[at.SIZE])
     ordered = protocol in (VCUBE, FIXED)
@@ -171,7 +171,7 @@ def _add_topics(
 
 
 def _add_plan(memory: _Memory, plan: Plan, topics: list[int]) -> None:
-    """Planned publications, room for all messages, and what the applications do."""
+    """Add planned publications, room for all messages, and the applications' data."""
     s = memory.numbers
     lines = [(time, node, topics[topic], who) for time, node, topic, who in plan.publications]
     s[at.PLANNED] = len(lines)
@@ -190,7 +190,7 @@ def _add_plan(memory: _Memory, plan: Plan, topics: list[int]) -> None:
 
 
 def _add_turns(memory: _Memory, plan: Plan, topics: list[int]) -> int:
-    """Where the table begins that says, for each node, where its next turn is."""
+    """Add the turns; return where the table of each node's next turn begins."""
     firsts = np.zeros(plan.nodes, np.int64)
     lines: list[tuple[int, int]] = []
     for node in range(plan.nodes):

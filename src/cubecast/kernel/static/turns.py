@@ -1,4 +1,4 @@
-"""Nodes that publish in turn, as `cubecast.sim.world.World.take_turns` has them."""
+"""Nodes that publish in turn, as in `cubecast.sim.world.World.take_turns`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cubecast.kernel.static.network import event_of
 
 @apart
 def next_turn(w: StaticState, node: int) -> None:
-    """A publication of `node` has left: plan the next one, if there is one."""
+    """Plan the next publication of `node`, if there is one, as the last one has left."""
     m = w.m
     turn = m[m[TURNS_AT] + node]
     if m[turn + TURN_GAP] >= 0:

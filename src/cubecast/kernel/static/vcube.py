@@ -1,4 +1,4 @@
-"""[J] Algorithm 2 for static membership, as `cubecast.protocol.paper.vcube_ps` does it."""
+"""[J] Algorithm 2 for static membership, as in `cubecast.protocol.paper.vcube_ps`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def publish(w: StaticState, msg: int, node: int) -> None:
 
 @apart
 def propagate(w: StaticState, row: int, node: int) -> None:
-    """Send what is queued, unless a wave of ACKs is awaited ([J] lines 13-36)."""
+    """Send queued publications, unless a wave of ACKs is awaited ([J] lines 13-36)."""
     m = w.m
     while m[row + QUEUE_HEAD] >= 0 and not m[row + BUSY]:
         msg = m[row + QUEUE_HEAD]
@@ -60,7 +60,7 @@ def propagate(w: StaticState, row: int, node: int) -> None:
 
 @inlined
 def on_pub(w: StaticState, msg: int, node: int, h: int, rec: int) -> None:
-    """Pass a publication on, or answer for oneself alone; then take it ([J] lines 41-53, 62-68)."""
+    """Pass a publication on, or acknowledge it alone; then take it ([J] lines 41-53, 62-68)."""
     if h == 0 or not relay(w, msg, node, h, rec):
         acknowledge(w, msg, node, rec)
     accept(w, msg, node)
@@ -68,7 +68,7 @@ def on_pub(w: StaticState, msg: int, node: int, h: int, rec: int) -> None:
 
 @inlined
 def on_ack(w: StaticState, rec: int, sender: int) -> None:
-    """A child's subtree has the message ([J] lines 54-61)."""
+    """Take the ACK of a child's subtree ([J] lines 54-61)."""
     node = node_of(w, rec)
     msg = msg_of(w, rec)
     if w.m[TRACING] >= WITH_MESSAGES:

@@ -1,7 +1,7 @@
-"""The papers' numbers as data: what is printed, where, how precisely, and how it is meant.
+"""The papers' numbers as data: the number, its place, its precision, and its meaning.
 
 One TOML file for each paper stands beside this module.  A row is a number, a distribution, a claim
-without a number (*trend*), a setting, or what the paper cites from another.  Only numbers and
+without a number (*trend*), a setting, or a citation of another paper.  Only numbers and
 distributions count as printed numbers.
 
 1. A tolerance is derived here, from `tolerance_from`, and is never chosen for a row.
@@ -24,12 +24,12 @@ from cubecast.lab.intervals import interval
 
 Kind = Literal["value", "up to", "at least", "over", "distribution", "trend", "setting", "cited"]
 """*up to* ("no more than", "at most", "maximum"): the largest of ours should come near it.
-*at least*: the smallest of ours should.  *over*: a threshold that something passes or not."""
+*at least*: the smallest of ours should.  *over*: a threshold that a value passes or not."""
 Source = Literal["printed digits", "the word about", "exact", "limit of ours"]
 """Where a tolerance comes from.  *printed digits*: half of the last place that is printed.
 *the word about*: a tenth of the number, a convention of ours for "about", "around",
 "approximately".  *exact*: none, the paper says "exactly" or "all".  *limit of ours*: the paper
-prints no number, and the experiment's file says what is asked for."""
+prints no number, and the experiment's file sets the limit."""
 
 ABOUT = 0.1
 NUMBERS: tuple[Kind, ...] = ("value", "up to", "at least", "over", "distribution")
@@ -45,7 +45,7 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     id: str
     section: str
     says: str
-    """What the number is, in our words."""
+    """The meaning of the number, in our words."""
     kind: Kind = "value"
     printed: str = ""
     """As printed; of a trend nothing."""
@@ -55,7 +55,7 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     place: float = 0.0
     """Worth of the last digit that counts, where it is not the last that is printed."""
     place_from: str = ""
-    """How we know."""
+    """The source of `place`."""
     tolerance_from: Source = "printed digits"
     sigma: float = 0.0
     """Standard deviation of a run, as printed beside the number."""
@@ -84,7 +84,7 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def last_place(self) -> float:
-        """What one unit of the last printed digit is worth."""
+        """The value of one unit of the last printed digit."""
         if self.place:
             return self.place
         _, point, decimals = self.printed.partition(".")
@@ -92,7 +92,7 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def tolerance(self) -> float:
-        """How far from the number ours may be for what the paper prints, in its unit."""
+        """How far our value may be from the printed number, in its unit."""
         if self.kind == "distribution":  # counts are printed as whole numbers, compared in percent
             return 50 / sum(self.bins)
         match self.tolerance_from:
@@ -112,7 +112,7 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     runs: int
     """Runs behind each mean, as the paper says."""
     runs_from: str
-    """Where it says so."""
+    """The place in the paper that says so."""
     sigma_share: float = 0.0
     """The largest standard deviation of a run that the paper saw, as a share of the mean."""
     interval_share: float = 0.0

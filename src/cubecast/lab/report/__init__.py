@@ -1,13 +1,13 @@
 """The report of a run: from rows to curves, figures, tables and one page.
 
-=============  ==================================================================
-`data`         what a report is made of
-`curves`       rows as the curves of figures; `marks`: the papers' numbers on them
-`figures`      drawings, in `looks`, `axes` and `plots`
-`judged`       the one place that asks for verdicts
-`page`         the page; `files`: what is written beside it
-`words`        numbers and names as people read them
-=============  ==================================================================
+================  ===============================================================
+`data`            the input of a report
+`curves`          rows as the curves of figures; `paper_marks`: the papers' numbers
+`figures`         drawings, in `curve_styles`, `axes` and `plots`
+`verdict_tables`  the only module that asks for verdicts
+`page`            the page; `markdown_and_csv`: the files beside it
+`wording`         numbers and names as people read them
+================  ===============================================================
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write(
     width: WidthName = "page",
     with_page: bool = True,
 ) -> Path:
-    """Write the report into the folder `out`; the path of its page, or of report.md without one.
+    """Write the report into the folder `out`; return the path of its page, or of report.md.
 
     Needs matplotlib and jinja2 (``pip install 'cubecast[lab]'``).
     """

@@ -21,7 +21,7 @@ POWERS_FROM = 65_536
 
 
 def label_axes(axes: Any, plot: Plot) -> None:
-    """What the axes show, as the experiment says it or by the names of the code."""
+    """Label the axes, by the experiment's texts or by the names of the code."""
     metrics = " and ".join(spaced(metric) for metric in plot.metrics())
     counts = "count per run" if plot.kind == "histogram" else metrics
     unit = " (%)" if shows_shares(plot) and "%" not in plot.y_label else ""
@@ -30,7 +30,7 @@ def label_axes(axes: Any, plot: Plot) -> None:
 
 
 def scale_y(axes: Any, plot: Plot, shown: Curves, printed: Iterable[float] = ()) -> None:
-    """From zero up, or in decades; all that is measured or printed is inside."""
+    """Scale from zero up, or in decades; all measured and printed values are inside."""
     values = [*(point.y for point in shown.points), *printed]
     # Ratios that are all about 1 need no decades.
     in_decades = plot.log_y and not (plot.ratio_to and max(values) < 2 * min(values))
@@ -54,7 +54,7 @@ def scale_y(axes: Any, plot: Plot, shown: Curves, printed: Iterable[float] = ())
 
 
 def _from_zero_in_decades(axes: Any, most: float) -> None:
-    """Linear up to 1, decades above: what is zero is seen beside what is large."""
+    """Linear up to 1, decades above: so zero is visible beside large values."""
     axes.set_yscale("symlog", linthresh=1.0, linscale=0.6)
     top = math.ceil(math.log10(max(most, 10.0)))
     axes.yaxis.set_major_locator(FixedLocator([0.0, *(10.0**power for power in range(top + 1))]))
@@ -64,7 +64,7 @@ def _from_zero_in_decades(axes: Any, most: float) -> None:
 
 
 def scale_x(axes: Any, plot: Plot, shown: Curves, size: Size) -> None:
-    """Of an axis of numbers or of words."""
+    """Scale an axis of numbers or of words."""
     if not is_numeric(shown.xs):
         label_words(axes, plot.x, shown.xs, size)
         return
@@ -101,7 +101,7 @@ def label_words(axes: Any, name: str, xs: Sequence[Value], size: Size) -> None:
 
 
 def places_of(shown: Curves) -> dict[Value, float]:
-    """Where each x is drawn: numbers where they belong, words one after the other."""
+    """Where each x is drawn: numbers by value, words one after the other."""
     if is_numeric(shown.xs):
         return {x: float(x) for x in shown.xs}
     return {x: float(index) for index, x in enumerate(shown.xs)}

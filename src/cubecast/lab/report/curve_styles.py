@@ -1,7 +1,7 @@
 """How curves look: colours, markers, lines, hatches, and the style of all figures.
 
-Colours are safe for the colour-blind (Okabe and Ito), and no curve is told by its colour alone:
-each has its own marker.  A protocol has the same colour in every figure.
+Colours are safe for the colour-blind (Okabe and Ito), and no curve is identified by its colour
+alone: each has its own marker.  A protocol has the same colour in every figure.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SIZES: dict[WidthName, Size] = {
 
 
 def style(size: Size) -> dict[str, Any]:
-    """What matplotlib is told for every figure."""
+    """The settings of matplotlib for every figure."""
     return {
         "font.family": ["DejaVu Sans"], "font.size": size.font, "text.color": INK,
         "axes.labelcolor": INK, "axes.edgecolor": INK, "axes.linewidth": 0.8,
@@ -69,7 +69,7 @@ def style(size: Size) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one curve is drawn."""
+    """The style of one curve."""
 
     colour: str
     marker: str
@@ -78,8 +78,8 @@ class Look:
 
 
 def looks_of(shown: Curves) -> list[Look]:
-    """Colour by protocol if there are several, else by the first thing that varies; lines and
-    hatches by the rest; markers by the curve."""
+    """Colour by protocol if there are several, else by the first varying setting; lines and hatches
+    by the rest; markers by the curve."""
     varying = shown.varying
     main = "protocol" if "protocol" in varying else (varying or [""])[0]
     kinds: list[Value | None] = []

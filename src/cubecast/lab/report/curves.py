@@ -1,10 +1,10 @@
-"""From rows to curves: what a figure shows, before anything is drawn.
+"""From rows to curves: the data of a figure, before anything is drawn.
 
 1. Equal rows in any order give equal curves: curves and points follow the experiment's grid.
-2. No two points of a curve share an x: a setting that tells them apart, and that the plot does not
-   name, becomes part of the curve's name.
-3. What is left out (numbers that are none, what a logarithmic axis cannot show, the thin end of a
-   distribution) is counted.
+2. No two points of a curve share an x: a setting that distinguishes them, and that the plot does
+   not name, becomes part of the curve's name.
+3. Values that are left out (not a number, not possible on a logarithmic axis, the thin end of a
+   distribution) are counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cubecast.lab.report.wording import metric_label, setting_label, spaced, var
 from cubecast.lab.verdicts import Row
 
 METRIC = "metric"
-"""The part of a curve's name that tells the metrics of one plot apart."""
+"""The part of a curve's name that distinguishes the metrics of one plot."""
 FEW_SEEDS = 5
 """Points of fewer seeds are drawn as such: their intervals say little."""
 TAIL, LOG_TAIL = 0.02, 0.0005
@@ -60,7 +60,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """All curves of a figure, and what could not be shown."""
+    """All curves of a figure, and the number of points that could not be shown."""
 
     curves: tuple[Curve, ...]
     xs: tuple[Value, ...]
@@ -91,7 +91,7 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A row or a bucket, as a point that does not know its curve yet."""
+    """A row or a bucket, as a point without a curve."""
 
     settings: Settings
     point: MeasuredPoint
@@ -125,7 +125,7 @@ def curves_of(experiment: Experiment, plot: Plot, rows: Iterable[Row]) -> Curves
 
 
 def _ratios(base: Settings, rows: Sequence[Row]) -> list[Row]:
-    """Each row over the one with the settings of `base` instead, which is left out itself.
+    """Each row divided by the one with the settings of `base`, which is left out itself.
 
     The interval is that of a ratio with independent errors, as in `cubecast.lab.verdicts`.
     """
@@ -183,7 +183,7 @@ def _cumulated(curve: Curve) -> Curve:
 
 
 def _without_tail(plot: Plot, shown: Curves) -> Curves:
-    """Without the buckets at the end in which no curve has more than next to nothing."""
+    """Without the buckets at the end in which no curve has more than a tiny share."""
     allowed = LOG_TAIL if plot.log_y else TAIL
     beyond = {int(x): max(_beyond(plot, curve, int(x)) for curve in shown.curves) for x in shown.xs}
     last = next((x for x, share in beyond.items() if share <= allowed), None)
@@ -255,7 +255,7 @@ def _unnamed(samples: Sequence[_Sample], series: Sequence[str], x: str) -> list[
 
 
 def label(key: Key) -> str:
-    """The name of a curve: what its settings and its metric are."""
+    """The name of a curve: its settings and its metric."""
     words = [
         metric_label(str(value)) if name == METRIC else setting_label(name, value)
         for name, value in key

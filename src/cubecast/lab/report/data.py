@@ -1,8 +1,8 @@
-"""What a report is made of: plain rows, and where they come from.
+"""The input of a report: plain rows, and their origin.
 
-`cubecast.spark.plain_tables` reads them from the tables of a directory; rows from anywhere else do
-as well.  They may come in any order: what is drawn from them is ordered by the experiments' own
-grids, so equal rows give equal files.
+`cubecast.spark.plain_tables` reads them from the tables of a directory; rows from elsewhere work as
+well.  They may come in any order: figures and tables are ordered by the experiments' own grids, so
+equal rows give equal files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HistogramRow:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """How some of the results came about.  What is not known stays empty."""
+    """The origin of some results.  Unknown fields stay empty."""
 
     command: str = ""
     date: str = ""
@@ -48,22 +48,22 @@ class Provenance:
     idle: float | None = None
     """Share of that time in which the executors' cores had no cell to run."""
     commit: str = ""
-    """Of the sources that ran; ends with "+" if they had changes that no commit has."""
+    """The commit of the sources; ends with "+" if they had uncommitted changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Everything that is known of some experiments."""
+    """All findings of some experiments."""
 
     experiments: Sequence[Experiment]
-    """As they were when they ran."""
+    """The experiments as they were when they ran."""
     rows: Sequence[Row]
     """Means with confidence intervals."""
     histograms: Sequence[HistogramRow] = ()
     provenance: Sequence[Provenance] = ()
-    """Of each sweep that measured something, oldest first."""
+    """The provenance of each sweep that measured cells, oldest first."""
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """{experiment: names of the cells that the tables lack}; those that lack none are left out."""
+    """{experiment: names of the cells that the tables lack}; complete ones are left out."""
     failures: Sequence[str] = ()
     """Cells that failed in the last sweep, each with its error."""
 

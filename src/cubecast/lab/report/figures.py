@@ -54,7 +54,7 @@ _NO_METADATA: dict[str, dict[str, None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure in its formats, and what its caption has to say beside the title."""
+    """A figure in its formats, and the notes of its caption."""
 
     files: Mapping[str, bytes]
     """{format: content}."""
@@ -63,7 +63,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Margins:
-    """What is around the axes, in inches."""
+    """The space around the axes, in inches."""
 
     left: float
     right: float
@@ -79,7 +79,7 @@ class _Margins:
 
 @dataclass(frozen=True, slots=True)
 class _Sketch:
-    """A figure that is drawn, but has no place for its axes yet."""
+    """A drawn figure whose axes have no place yet."""
 
     figure: Any
     axes: Any
@@ -104,8 +104,7 @@ def draw_all(
     formats: Sequence[str] = ("png", "svg"),
     width: WidthName = "page",
 ) -> dict[str, Drawing | None]:
-    """The figures of an experiment by the names of their files; None: none of its points was
-    measured."""
+    """The figures of an experiment by the names of their files; None: no point was measured."""
     with _style(SIZES[width]):
         return {
             name: None if sketch is None else Drawing(
@@ -122,7 +121,7 @@ def figures_of(
     *,
     width: WidthName = "page",
 ) -> dict[str, Figure]:
-    """The same as matplotlib has them, without those of which no point was measured."""
+    """The same as matplotlib figures, without those that have no measured point."""
     with _style(SIZES[width]):
         placed = _placed(experiment, rows, histograms, SIZES[width])
         return {name: sketch.figure for name, sketch in placed.items() if sketch is not None}
@@ -178,7 +177,7 @@ def _sketch(
 
 
 def _add_legend(figure: Any, axes: Any, size: Size) -> None:
-    """Above the axes, where it hides nothing: the curves, then what the diamonds mean."""
+    """Add a legend above the axes, where it hides nothing: the curves, then the diamonds."""
     pairs = list(zip(*axes.get_legend_handles_labels(), strict=True))
     if len(pairs) < 2:
         return
@@ -237,7 +236,7 @@ def _saved(figure: Any, kind: str) -> bytes:
 
 
 def save(drawing: Drawing | None, stem: Path, formats: Sequence[str]) -> None:
-    """Write `stem`.png and so on; what an earlier report had beside them does not belong here."""
+    """Write `stem`.png and so on; remove files of other formats of an earlier report."""
     for kind in FORMATS:
         path = stem.parent / f"{stem.name}.{kind}"
         if drawing is not None and kind in formats:
@@ -250,7 +249,7 @@ def save(drawing: Drawing | None, stem: Path, formats: Sequence[str]) -> None:
 
 
 def notes_of(plot: Plot, shown: Curves, printed: bool) -> tuple[str, ...]:
-    """What the reader of a figure has to know."""
+    """The notes that a reader of a figure needs."""
     notes = [_note_of_seeds(plot, shown)]
     few = [point.few for point in shown.points]
     drawn = plot.kind in ("lines", "bars", "dots")

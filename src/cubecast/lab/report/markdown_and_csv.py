@@ -1,4 +1,4 @@
-"""What is written beside the page: Markdown for a documentation, CSV for programs."""
+"""The files beside the page: Markdown for documentation, CSV for programs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TITLE = "The papers' experiments, redrawn"
 HEAD = ("what", "paper", "ours", "difference", "verdict", "why")
 NUMBERS = ("paper", "ours", "difference")
 MOST_LISTED = 20
-"""Of the cells that are missing or failed."""
+"""The most missing or failed cells that are listed."""
 
 
 class Figure(NamedTuple):
-    """A figure of the page: its file, relative to it, its title and what is to be said of it."""
+    """A figure of the page: its file, relative to it, its title and its notes."""
 
     file: str
     title: str
@@ -120,8 +120,8 @@ def csv_of_verdicts(judged: Iterable[Judged]) -> str:
 def csv_of_rows(rows: Iterable[Row]) -> str:
     """Every mean with its confidence interval, in a fixed order.
 
-    Of the settings there are, as JSON, those that tell the points of an experiment apart; the table
-    `points` has all of them.
+    Of the settings there are, as JSON, those that differ between the points of an experiment; the
+    table `points` has all of them.
     """
     of_experiment: dict[str, list[Row]] = {}
     for row in rows:

@@ -1,7 +1,7 @@
 """The page: one HTML file that needs nothing else and loads nothing.
 
-`page.html` is its template.  Whatever comes from experiments and results is escaped by the template
-engine where it enters the page; the figures are the only markup that is passed in.
+`page.html` is its template.  All texts from experiments and results are escaped by the template
+engine where they enter the page; the figures are the only markup that is passed in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cubecast.lab.report.wording import (
 from cubecast.lab.verdicts import Row
 
 MOST_POINTS = 200
-"""More than this are not listed on the page, only in points.csv."""
+"""More points than this are listed only in points.csv."""
 Pictures: TypeAlias = dict[str, dict[str, Drawing | None]]
 """{experiment: {name: figure}}."""
 
@@ -161,7 +161,7 @@ def _values(experiment: Experiment, points: Sequence[Settings], name: str) -> st
 
 
 def _in_grid_order(experiment: Experiment, names: Iterable[str]) -> list[str]:
-    """The grid's axes as it lists them, then whatever else varies with them."""
+    """The grid's axes in its order, then other varying settings."""
     axes = list(dict.fromkeys(name for block in experiment.grid for name in block.axes))
     return sorted(names, key=lambda name: axes.index(name) if name in axes else len(axes))
 

@@ -1,4 +1,4 @@
-"""Where the numbers that a paper prints belong on a figure."""
+"""The places of a paper's numbers on a figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNS = {"at most": "≤ ", "up to": "≤ ", "at least": "≥ ", "down to": "≥
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A printed number: its place, the curves it belongs to, and what is written beside it."""
+    """A printed number: its place, its curves, and its label."""
 
     x: Value
     y: float

@@ -1,7 +1,7 @@
 """The kinds of figures: lines, bars, dots, histograms, and the paper's numbers on them.
 
 Error bars and bands are 95 % confidence intervals.  Points of few seeds are hollow.  Open diamonds
-are the numbers that a paper prints: a point of ours that is right is seen inside.
+are the numbers that a paper prints: a point of ours that agrees lies inside.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from cubecast.lab.report.wording import plain, rounded
 
 PRINTED = "printed in the paper"
 MOST_BARS = 60
-"""Of a histogram; of more buckets only the outline is drawn."""
+"""The most bars of a histogram; with more buckets only the outline is drawn."""
 MOST_LABELS = 10
-"""Of dots; more would lie on each other."""
+"""The most labels of dots; more would overlap."""
 FEWEST_REPEATED = 3
 """A number that is marked at so many places becomes a line."""
 SHORTEST_GAP = 3
-"""So many empty classes in a row are left out of a histogram of classes."""
+"""At least this many empty classes in a row are left out of a histogram of classes."""
 Group: TypeAlias = tuple[tuple[str, Value], ...]
-"""What the bars of one stack have in common."""
+"""The settings that the bars of one stack share."""
 _HALO = [withStroke(linewidth=2.0, foreground=PAPER)]
-"""Around numbers, so that they can be read where they lie on a line."""
+"""A halo around numbers, so that they can be read on a line."""
 Spot: TypeAlias = tuple[float, Mark]
 
 
 def draw_on(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], size: Size) -> bool:
-    """Draw curves and axes; whether numbers of a paper are among them."""
+    """Draw curves and axes; return whether numbers of a paper are among them."""
     printed = [mark for mark in printed if _is_shown(mark, plot, shown)]
     match plot.kind:
         case "histogram":
@@ -56,7 +56,7 @@ def draw_on(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], size:
 
 
 def _is_shown(mark: Mark, plot: Plot, shown: Curves) -> bool:
-    """A printed number is marked only where a point of ours is beside it, or could be."""
+    """Whether a printed number is marked: only where a point of ours is beside it, or could be."""
     own = [curve for curve in shown.curves if _belongs(mark, curve)]
     if plot.log_y and mark.y <= 0:
         return False
@@ -70,7 +70,7 @@ def _belongs(mark: Mark, curve: Curve) -> bool:
 
 
 def legend_label(text: str) -> str:
-    """As it is: a dollar sign or a leading underscore means nothing to the drawing."""
+    """The text as it is: a dollar sign or a leading underscore has no effect on the drawing."""
     text = text.replace("$", r"\$")
     return f"\N{ZERO WIDTH SPACE}{text}" if text.startswith("_") else text
 
@@ -83,7 +83,7 @@ def errors_of(plot: Plot, points: Sequence[MeasuredPoint]) -> list[float] | None
 
 
 def _draw_marks(axes: Any, spots: Sequence[Spot], size: Size) -> None:
-    """The paper's numbers, each with its value: above the diamond if it is the highest there."""
+    """Draw the paper's numbers with their values: above the diamond if it is the highest there."""
     if not spots:
         return
     axes.scatter(
@@ -116,7 +116,7 @@ def _draw_lines(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], s
     places = places_of(shown)
     dense = plot.kind == "timeline"
     for index, (curve, look) in enumerate(zip(shown.curves, looks_of(shown), strict=True)):
-        # Of curves that coincide the lower ones are wider, so that each can be seen.
+        # Of curves that coincide the lower ones are wider, so that all are visible.
         over = sum(_coincide(curve, other) for other in shown.curves[index + 1 :])
         if curve.level:
             _draw_level(axes, curve, look, size)
@@ -181,7 +181,7 @@ def _draw_level(axes: Any, curve: Curve, look: Look, size: Size) -> None:
 
 
 def _coincide(curve: Curve, other: Curve) -> bool:
-    """Whether one would hide the other: equal to about the width of a line."""
+    """Whether one curve would hide the other: equal to about the width of a line."""
     theirs = {point.x: point.y for point in other.points}
     both = [(point.y, theirs[point.x]) for point in curve.points if point.x in theirs]
     return len(both) > 1 and all(math.isclose(a, b, rel_tol=0.015) for a, b in both)
@@ -195,7 +195,7 @@ def _is_stacked(shown: Curves) -> bool:
 
 
 def _draw_bars(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], size: Size) -> None:
-    """Groups side by side, only those that there are at an x; metrics of a group are stacked."""
+    """Draw groups side by side, only those present at an x; metrics of a group are stacked."""
     groups = {curve.key: _group(curve) for curve in shown.curves}
     places, width = _side_by_side(shown, groups)
     heights: dict[tuple[Group, Value], float] = {}
@@ -215,7 +215,7 @@ def _draw_bars(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], si
 
 
 def _draw_dots(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], size: Size) -> None:
-    """As bars, but a point for each: an axis without a zero does not falsify its size."""
+    """Draw a point instead of each bar: its size does not mislead on an axis without zero."""
     groups: dict[Group, Group] = {curve.key: curve.key for curve in shown.curves}
     places, width = _side_by_side(shown, groups)
     for curve, look in zip(shown.curves, looks_of(shown), strict=True):
@@ -257,7 +257,7 @@ def _spots(
     groups: dict[Group, Group],
     places: dict[tuple[Group, Value], float],
 ) -> list[Spot]:
-    """Where the bars or dots are that a printed number belongs to."""
+    """The bars or dots that a printed number belongs to."""
     return [
         (places[groups[curve.key], mark.x], mark)
         for mark in printed

@@ -1,4 +1,4 @@
-"""The verdicts as the report shows them: the one place of the report that asks for them."""
+"""The verdicts as the report shows them: the only part of the report that asks for them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class VerdictRow:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What an experiment's numbers of the papers come to."""
+    """The verdicts of an experiment, counted and in words."""
 
     lines: Sequence[VerdictRow]
     counts: dict[str, int]
@@ -96,7 +96,7 @@ def _said(one: ReadingVerdict) -> str:
 
 
 def headline(experiments: Sequence[Judged]) -> list[str]:
-    """What became of the numbers that the papers print, in a sentence for each paper."""
+    """A sentence for each paper on the outcome of its numbers."""
     verdicts = [verdict for one in experiments for verdict in one.verdicts]
     if not verdicts:
         return ["These experiments name no number of a paper."]

@@ -1,6 +1,6 @@
 """Words and numbers as people read them: names of settings and metrics, quantities, differences.
 
-Figures, tables and the page all use these, so that a thing has one name everywhere.
+Figures, tables and the page all use these, so that each thing has one name everywhere.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ YES_OR_NO = {
     "queue_acks": ("ACKs queued", "ACKs not queued"),
     "serve_members": ("joins take a turn", "joins are free"),
 }
-"""What a setting that is true or false says as the name of a curve."""
+"""The two labels of a setting that is true or false."""
 MOST_TIMES = 5
-"""A difference of more times the number is told in its unit: per cent of little say nothing."""
+"""A difference of more times the number is shown in its unit, as per cent would mislead."""
 LONGEST = 48
-"""Of a setting's text on the page; the files beside it have all of it."""
+"""The longest text of a setting on the page; the files beside it have all of it."""
 
 
 def setting_label(name: str, value: Value) -> str:
@@ -71,7 +71,7 @@ def shortened(text: str) -> str:
 
 
 def metric_label(name: str) -> str:
-    """A metric as the name of a curve: that it is a mean, the axis says."""
+    """A metric as the name of a curve; the axis says that it is a mean."""
     return spaced(name.removesuffix("_mean"))
 
 
@@ -132,12 +132,12 @@ def measured(mean: float, ci: float) -> str:
 
 
 def paper_text(verdict: Verdict) -> str:
-    """What the paper prints."""
+    """The number as the paper prints it."""
     return with_unit(plain(verdict.paper), verdict.unit)
 
 
 def ours_text(verdict: Verdict) -> str:
-    """What came out here, with its confidence interval if there is one."""
+    """Our value, with its confidence interval if there is one."""
     if verdict.ours is None:
         return NONE
     return with_unit(measured(verdict.ours, verdict.ci), verdict.unit)
@@ -159,7 +159,7 @@ def difference_text(verdict: Verdict) -> str:
 
 
 def seeds_text(counts: Sequence[int]) -> str:
-    """Which seeds the points of an experiment have, by how many each of them has."""
+    """The range of seeds of an experiment's points, and their number per point."""
     few, most = min(counts, default=0), max(counts, default=0)
     if few != most:
         return f"from {few} to {most} per point, beginning with 0"
@@ -169,5 +169,5 @@ def seeds_text(counts: Sequence[int]) -> str:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """ "3 reproduced, 1 differs": what there is of each, without what there is none of."""
+    """ "3 reproduced, 1 differs": the counts above 0."""
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)

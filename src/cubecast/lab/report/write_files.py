@@ -31,7 +31,7 @@ def write_report(
     width: WidthName,
     with_page: bool,
 ) -> Path:
-    """Write all files.  The page comes last and at once: if it is there, so is all it points to."""
+    """Write all files.  The page comes last and at once: if it exists, so do all files it names."""
     folder = out / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     pictures = _pictures(findings, folder, formats, width, with_page)
@@ -50,7 +50,7 @@ def write_report(
 def _figures(
     experiment: Experiment, drawn: Mapping[str, Drawing | None], kind: str
 ) -> list[Figure]:
-    """The figures that there are, as a documentation shows them."""
+    """The drawn figures, for documentation."""
     plots = figure_names(experiment)
     return [
         Figure(f"figures/{name}.{kind}", plots[name].title, drawing.notes)

@@ -8,9 +8,9 @@ paper's own mean of a few runs may be from the truth (`comparisons.papers_spread
 A bound that a paper prints ("up to 10 %") is reproduced if the largest of ours comes near it, and
 *kept, not reached* if ours stays below.
 
-Who looks again with more seeds until a verdict falls decides wrongly more often than he says.  So
-there are at most `LOOKS` looks, and each decides by intervals of confidence 1 - 0.05 / LOOKS: all
-looks together are wrong in at most 5 % of the cases.
+Repeated looks with more seeds until a verdict falls are wrong more often than each interval says.
+So there are at most `LOOKS` looks, and each decides by intervals of confidence 1 - 0.05 / LOOKS:
+all looks together are wrong in at most 5 % of the cases.
 
 Nothing is left out: a number whose points were not measured (a quick run leaves large systems out)
 says so.
@@ -33,7 +33,7 @@ Judgement = Literal["reproduced", "kept, not reached", "differs", "undecided", "
 none."""
 
 LOOKS = 4
-"""How often seeds may be added and the verdict taken again, with the first look."""
+"""The most looks, each with more seeds than the one before, including the first."""
 DECIDED_AT = 1 - 0.05 / LOOKS
 """The confidence of the intervals that decide."""
 
@@ -51,7 +51,7 @@ class Verdict:
     paper: float
     ours: float | None
     ci: float
-    """Half the width of our 95 % confidence interval, as far as the form lets it be told."""
+    """Half the width of our 95 % confidence interval, as far as the form has one."""
     difference: float | None
     """Ours minus the paper's, in the unit."""
     verdict: Judgement
@@ -162,7 +162,7 @@ def _sentence(number: PaperNumber, ours: Ours, judgement: Judgement, allowed: fl
 
 
 def _amount(number: PaperNumber, allowed: float) -> str:
-    """What is allowed, with where it comes from."""
+    """The tolerance, with its source."""
     unit = "percentage points" if number.unit.startswith("%") else number.unit
     if number.row:
         from_ = f" ({number.tolerance_from})" if number.tolerance_from else ""

@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What is compared at one point of a curve."""
+    """The compared value at one point of a curve."""
 
     key: tuple[Value, ...]
     """Where it is, on the axes that are folded."""
@@ -59,13 +59,13 @@ class Ours:
     value: float
     ci: float
     n: int
-    """Seeds of the poorest point that was looked at."""
+    """Seeds of the point with the fewest."""
     seeds: int
     """Seeds of the point that decides: its interval is the value's."""
 
 
 def our_value(number: PaperNumber, rows: Sequence[Row]) -> Ours | None:
-    """What came out for a number; None if its points were not measured."""
+    """Our value for a number; None if its points were not measured."""
     if number.printed is not None and number.printed.kind == "distribution":
         return _distance(number, number.printed.bins, rows)
     curve = curve_of(number, rows)
@@ -79,7 +79,7 @@ def our_value(number: PaperNumber, rows: Sequence[Row]) -> Ours | None:
 
 
 def curve_of(number: PaperNumber, rows: Sequence[Row]) -> list[Point]:
-    """The compared value at every point of the folded axes, or at the one point that is meant."""
+    """The compared value at every point of the folded axes, or at the one point."""
     axes = number.over or ([number.along] if number.along else [])
     first = points_of(rows, (number.metric, *number.also), number.at, axes)
     curve: list[Point] = []
@@ -100,7 +100,7 @@ def curve_of(number: PaperNumber, rows: Sequence[Row]) -> list[Point]:
 def _moved(
     key: tuple[Value, ...], axes: Sequence[str], versus: Mapping[str, Value]
 ) -> tuple[Value, ...]:
-    """Where the other point is: an axis that `versus` names has its value there."""
+    """The place of the other point: an axis that `versus` names has its value there."""
     return tuple(versus.get(axis, value) for axis, value in zip(axes, key, strict=True))
 
 
@@ -129,7 +129,7 @@ def points_of(
 
 
 def _alone(number: PaperNumber, point: Point) -> Point:
-    """The value itself, or how far its runs are apart, in per cent of it."""
+    """The value itself, or the spread of its runs, in per cent of it."""
     if number.form == "value":
         return point
     if point.n < 2 or point.value == 0:
@@ -198,8 +198,8 @@ def _distance(number: PaperNumber, printed: Sequence[float], rows: Sequence[Row]
 
     It is the largest difference of the shares below a bound of bins.  A share below is a sum of
     bins, and 1 less the sum of the others: the narrower of the two sums of intervals is its own.
-    Nodes of a run are far from independent, so no textbook table of the statistic holds: what
-    decides is how far single runs are apart.
+    Nodes of a run are far from independent, so no textbook table of the statistic holds: the
+    spread of single runs decides.
     """
     bins = []
     for metric in (number.metric, *number.also):

@@ -1,6 +1,6 @@
 """Verdicts on readings: does one consistent reading satisfy all numbers of an experiment together?
 
-Where a paper leaves something open, each number could be compared in the reading that suits it
+Where a paper leaves a choice open, each number could be compared in the reading that suits it
 best.  That flatters: a paper had one set-up.  So a reading is judged as a whole, and a number
 counts as reproduced in *one reading* only if it comes out in the reading of its experiment that
 satisfies most numbers.  A number that comes out in other readings only is counted apart.
@@ -20,7 +20,7 @@ Outcome = Literal[
     "one reading", "some reading", "kept, not reached", "differs", "undecided", "not measured",
     "not compared",
 ]  # fmt: skip
-"""What became of a printed number.  *one reading*: reproduced in the best reading of its
+"""The outcome of a printed number.  *one reading*: reproduced in the best reading of its
 experiment.  *some reading*: in another only.  *not compared*: the table says why."""
 
 NEAR = 0.05
@@ -66,7 +66,7 @@ class ReadingVerdict:
 
     @property
     def decided(self) -> bool:
-        """Whether more seeds could change nothing."""
+        """Whether more seeds cannot change it."""
         return self.undecided == 0 and self.not_measured == 0
 
     @property
@@ -77,7 +77,7 @@ class ReadingVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NumberOutcome:
-    """What became of one printed number."""
+    """The outcome of one printed number."""
 
     row: Printed
     outcome: Outcome
@@ -86,7 +86,7 @@ class NumberOutcome:
     """The reading that its experiment is judged by."""
     reproduced_in: int = 0
     readings: int = 0
-    """It is reproduced in so many of so many readings."""
+    """In how many of how many readings it is reproduced."""
     near: bool = False
     """It differs, but by no more than `NEAR` of the number."""
     reason: str = ""
@@ -95,7 +95,7 @@ class NumberOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """How many numbers a paper prints, and what became of them."""
+    """How many numbers a paper prints, and their outcomes."""
 
     paper: str
     numbers: int
@@ -121,7 +121,7 @@ def readings_of(verdicts: Iterable[Verdict]) -> list[str]:
 def row_verdicts(verdicts: Sequence[Verdict], reading: str) -> list[RowVerdict]:
     """Every printed number of one experiment in one reading.
 
-    A comparison without a reading belongs to all.  A number that the reading says nothing about is
+    A comparison without a reading belongs to all.  A number that the reading does not mention is
     not measured in it.
     """
     found: dict[str, list[Verdict]] = {}
@@ -172,7 +172,7 @@ def best_reading(verdicts: Sequence[Verdict]) -> ReadingVerdict | None:
 
 
 def outcomes(verdicts: Iterable[Verdict]) -> dict[str, NumberOutcome]:
-    """What became of every printed number of every paper, by its row, in the papers' order."""
+    """The outcome of every printed number of every paper, by its row, in the papers' order."""
     by_experiment: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         by_experiment.setdefault(verdict.experiment, []).append(verdict)
@@ -235,7 +235,7 @@ def _near(parts: Iterable[Verdict]) -> bool:
 
 
 def headline(verdicts: Iterable[Verdict]) -> list[Headline]:
-    """For each paper how many numbers it prints and what became of them."""
+    """For each paper how many numbers it prints, and their outcomes."""
     found: dict[str, list[NumberOutcome]] = {letter: [] for letter in papers()}
     for ident, outcome in outcomes(verdicts).items():
         found[ident[0]].append(outcome)

@@ -1,1 +1,1 @@
-"""[T] as printed: what its text says, and where the text is lost, what its proofs need."""
+"""[T] as printed: its text, and where the text is lost, what its proofs need."""

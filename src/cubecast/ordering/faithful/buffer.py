@@ -2,8 +2,8 @@
 
 An event passes at once if no smaller one can exist: its number in its own topic is the next one,
 and all others are those of the clock.  Else it waits, and leaves the buffer when that has become
-so, when its time is over, or when the buffer is full, another has to wait, and it is the head.
-Whatever leaves takes the test of Figure 6 (reading): it may be tagged.
+true, when its time is over, or as the head when the buffer is full and another event has to wait.
+Every event that leaves takes the test of Figure 6 (reading): it may be tagged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Buffer:
         return [*effects, WakeAt(until)]
 
     def on_wake(self, now: Time) -> list[Effect]:
-        """Notify those whose time is over."""
+        """Notify the events whose time is over."""
         effects: list[Effect] = []
         while self.waiting and self.waiting[0][0] <= now:
             _, event = self.waiting.pop(0)
@@ -51,7 +51,7 @@ class Buffer:
         return effects
 
     def _release(self, now: Time) -> list[Effect]:
-        """Notify those that need not wait any more."""
+        """Notify the events that need not wait any more."""
         effects: list[Effect] = []
         while True:
             place = next((n for n, (_, one) in enumerate(self.waiting) if self._passes(one)), None)
@@ -60,7 +60,7 @@ class Buffer:
             effects += self._notify(self.waiting.pop(place)[1])
 
     def _passes(self, event: ServiceNotified) -> bool:
-        """Whether no event with a smaller timestamp can exist, as [T] has it."""
+        """Whether no event with a smaller timestamp can exist, by [T]."""
         clock = self._clock()
         assert isinstance(event.timestamp, Timestamp)
         return all(

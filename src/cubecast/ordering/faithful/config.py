@@ -1,4 +1,4 @@
-"""What [T] leaves to whoever runs it: the buffer, retries, and when topics change places."""
+"""The parameters that [T] leaves open: the buffer, retries, and when topics change places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manager of one topic: it numbers events and knows who subscribes to what ([T] 3.2 and 5).
+"""The manager of one topic: it numbers events and knows the subscriptions ([T] 3.2 and 5).
 
 [T] Figure 5 is lost in our text; its lines are rebuilt from the prose around it and the proof of
 Lemma 1.  A manager increments its clock for events of its own topic and for subscriptions, and only
@@ -29,7 +29,7 @@ from cubecast.ordering.messages import (
 from cubecast.ordering.timestamps import EMPTY, Number, Timestamp, Topic
 
 MIN_SHARED = 2
-"""So many subscriptions have both topics of a pair before one's events name the other."""
+"""The number of subscriptions with both topics from which on events of one name the other."""
 
 
 def sequencing_group(

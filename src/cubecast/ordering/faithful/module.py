@@ -1,6 +1,6 @@
 """The ordering module of one node: publisher, subscriber, and the managers that live here.
 
-One door in: `step`.  What follows from a cause is a list of effects; the module does nothing else.
+It has one method, `step`: it returns the effects of a cause; the module does nothing else.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FaithfulModule:
         self.system = SystemManager(self.order, manager_of, config)
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
-        """What follows from a cause."""
+        """Return the effects of a cause."""
         match cause:
             case PublishCall():
                 return self.publisher.publish(cause, now)
@@ -92,7 +92,7 @@ class FaithfulModule:
                 woken = (self.publisher, self.buffer, self.system)
                 return [effect for one in woken for effect in one.on_wake(now)]
             case Start() | LeaveCall():
-                return []  # the paper's managers are there from the start, and stay
+                return []  # the paper's managers never begin or leave
 
     def _receive(self, message: Message, now: Time) -> list[Effect]:
         match message:

@@ -50,7 +50,7 @@ class TopicOrder:
 
 
 class SystemManager:
-    """TM_Ts: it numbers the epochs, and has every manager learn the order of the next one.
+    """TM_Ts: it numbers the epochs, and tells every manager the order of the next one.
 
     Where messages may be lost, it sends an order again until that has come back from all managers.
     """
@@ -67,7 +67,7 @@ class SystemManager:
         self._again_at: Time | None = None
 
     def on_request(self, message: RequestSwap, now: Time) -> list[Effect]:
-        """Two topics change places: tell it to the lowest manager first."""
+        """Swap two topics: tell the lowest manager first."""
         *left, at = topics = self._order.topics
         one, other = topics.index(message.topic), topics.index(message.lower)
         topics[one], topics[other] = topics[other], topics[one]
@@ -85,12 +85,12 @@ class SystemManager:
         return [WakeAt(self._again_at)]
 
     def on_returned(self, message: NewOrder) -> list[Effect]:
-        """An order has visited all managers."""
+        """Forget an order that has visited all managers."""
         self.under_way.pop(message.epoch, None)
         return []
 
     def on_wake(self, now: Time) -> list[Effect]:
-        """Send again what has not come back."""
+        """Send again the orders that have not come back."""
         if not self.under_way or self._again_at is None or self._again_at > now:
             return []
         return [*self.under_way.values(), *self._wait(now)]
@@ -99,7 +99,7 @@ class SystemManager:
 def pass_on(
     order: TopicOrder, message: NewOrder, manager_of: Callable[[Topic], Member]
 ) -> list[Effect]:
-    """A manager learns a new order, and tells the next higher one; the highest tells TM_Ts."""
+    """Adopt a new order at a manager, and tell the next higher one; the highest tells TM_Ts."""
     order.adopt(message.epoch, message.order)
     *left, following = message.left or (SYSTEM_TOPIC,)
     new_order = NewOrder(message.epoch, following, message.order, tuple(left))

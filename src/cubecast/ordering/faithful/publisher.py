@@ -51,7 +51,7 @@ class FaithfulPublisher:
         return effects
 
     def on_wake(self, now: Time) -> list[Effect]:
-        """Ask again for what was not answered."""
+        """Repeat the requests without an answer."""
         late = [event for event, at in self._again_at.items() if at <= now]
         return [effect for event in late for effect in self._ask(event, now)]
 

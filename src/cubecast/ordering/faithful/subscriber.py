@@ -27,7 +27,7 @@ from cubecast.ordering.timestamps import EMPTY, Number, Timestamp, Topic, smalle
 
 
 class FaithfulSubscriber:
-    """What one node is subscribed to, and how far it is."""
+    """The topics of one node, and its clock."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FaithfulSubscriber:
         return [SendToModule(self._manager_of(at), fill)]
 
     def on_completed(self, message: SubscriptionCompleted) -> list[Effect]:
-        """Begin: the clock is what the managers said (Figure 7a, lines 05-08)."""
+        """Begin, with the clock that the managers sent (Figure 7a, lines 05-08)."""
         self.clock = dict(message.entries)
         self.topics.add(message.wanted)
         return [ServiceSubscribe(message.wanted)]

@@ -1,4 +1,4 @@
-"""What a module of the production mode is told: times in the unit of its world, and bounds."""
+"""The parameters of a module in the production mode: times in the unit of its world, bounds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class WaitingBounds:
     """How long events may wait for others that come before them, and how many."""
 
     events: int | None = None
-    """None: as many as come."""
+    """None: no bound."""
     wait_for: Time | None = None
     """None: for ever."""
     end_for: Time | None = None
-    """How long an epoch goes on after managers were lost: how many events they have numbered is not
-    known.  None: as long as an event may wait."""
+    """How long an epoch goes on after managers were lost, as their last numbers are not known.
+    None: as long as an event may wait."""
     bytes: int | None = None
-    """How many bytes of payloads may wait.  None: as many as come."""
+    """How many bytes of payloads may wait.  None: no bound."""
 
     def exceeded(self, events: int, size: int) -> bool:
         """Whether so many events with so many bytes are too many."""
@@ -29,23 +29,22 @@ class WaitingBounds:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When silence means something.  None: never; a test then drives the module by hand.
+    """Times after which silence has a consequence.  None: never; a test then drives the module.
 
     `beat_every` < `suspect_after`, and `retry_after` < `lease_for`, by a factor of 3 at least.
     """
 
     retry_after: Time | None = None
-    """What was not answered is said again after this."""
+    """A message without an answer is repeated after this."""
     beat_every: Time | None = None
-    """Managers tell each other that they live."""
+    """How often managers tell each other that they live."""
     suspect_after: Time | None = None
-    """A manager that was not heard for so long does not live."""
+    """A manager that was silent for this long is suspected."""
     drain_for: Time | None = None
-    """How long a manager that closes waits for stamps on their way.  Their numbers are void then.
-    """
+    """How long a closing manager waits for stamps on their way.  Then their numbers are void."""
     lease_for: Time | None = None
-    """A subscription that was not renewed for so long is dropped; it is renewed in a third of it.
-    """
+    """A subscription that was not renewed for this long is dropped; it is renewed in a third of
+    it."""
 
     def __post_init__(self) -> None:
         _check_ratio(self.beat_every, self.suspect_after, "beat_every", "suspect_after")

@@ -43,7 +43,7 @@ from cubecast.ordering.timestamps import Topic
 MAX_RANKED = 1024
 MAX_EPOCH = 1 << 62
 MAX_CLOSINGS = 8
-"""How many epochs back members are told how they ended."""
+"""For how many past epochs members are told how they ended."""
 
 
 class Coordinator:
@@ -78,13 +78,13 @@ class Coordinator:
         self._rerank = False
         self._behind_since: Time | None = None
         self._outdated = False
-        """Whether others have been above our epoch for long."""
+        """Whether others have been in a higher epoch for long."""
         self._weights: dict[Topic, float] = {}
 
-    # -- who lives -------------------------------------------------------------------------------
+    # -- living managers -------------------------------------------------------------------------
 
     def start(self, now: Time) -> list[Effect]:
-        """Begin to beat; managers of the list that are not heard in time are not waited for."""
+        """Begin to beat; wait for managers of the list only as long as `suspect_after`."""
         if self._timing.beat_every is None:
             return []
         if self._timing.suspect_after is not None:
@@ -115,10 +115,10 @@ class Coordinator:
         return () if self.opened is None else self.opened.layout.names
 
     def on_beat(self, beat: Beat, now: Time) -> list[Effect]:
-        """A manager lives."""
+        """Note that a manager lives."""
         known = self._heard.get(beat.manager.member)
         if known is not None and known[0].manager.life > beat.manager.life:
-            return []  # of a life that is over
+            return []  # of an earlier life
         self._heard[beat.manager.member] = (beat, now)
         self._highest = max(self._highest, beat.promised)
         effects: list[Effect] = []
@@ -130,13 +130,13 @@ class Coordinator:
         return [*effects, *self._look(now)]
 
     def _is_behind(self, beat: Beat) -> bool:
-        """Whether a manager has not heard of our layout, and it is on us to tell it."""
+        """Whether a manager has not heard of our layout, and we are the one to tell it."""
         if self.opened is None or beat.epoch >= self._epoch or beat.promised > self._epoch:
             return False
         return next(one for one in self._living() if one != beat.manager) == self._me
 
     def _living(self) -> list[Source]:
-        """This manager and those that it heard of late, the maker first."""
+        """This manager and those that it heard recently, the maker first."""
         living = [beat.manager for beat, _ in self._heard.values()]
         return sorted([self._me, *living], key=self._place)
 
@@ -151,28 +151,28 @@ class Coordinator:
 
     @property
     def has_successors(self) -> bool:
-        """Whether another manager lives that stays."""
+        """Whether another manager lives and stays."""
         return any(one != self._me for one in self._staying())
 
     # -- making a layout -------------------------------------------------------------------------
 
     def on_rerank(self, message: Rerank, now: Time) -> list[Effect]:
-        """A manager asks for new ranks; a request of an older epoch is done with (T10)."""
+        """Note a manager's request for new ranks; one of an older epoch is ignored (T10)."""
         if message.epoch != self._epoch:
             return []
         self._rerank = True
         return self._look(now)
 
     def hear_of_layout(self, epoch: Epoch) -> None:
-        """A member has a layout above ours, and listens to none below.
+        """Note that a member has a layout above ours, and so ignores ours.
 
-        So it is where all managers were lost: those in their place know nothing of its epoch.
+        This happens where all managers were lost: their successors know nothing of that epoch.
         """
         if epoch <= MAX_EPOCH:
             self._highest = max(self._highest, epoch)
 
     def _note_outdated(self, now: Time) -> None:
-        """See whether others have been above our epoch for so long that no layout will come."""
+        """Check whether others have been in a higher epoch for so long that no layout will come."""
         if self._highest <= self._epoch or self._close is not None:
             self._behind_since = None
         elif self._behind_since is None:
@@ -185,7 +185,7 @@ class Coordinator:
         )
 
     def _look(self, now: Time) -> list[Effect]:
-        """Begin to make a layout, if it is on us and there is something to change."""
+        """Begin to make a layout, if we are the maker and there is something to change."""
         living, staying = self._living(), self._staying()
         if living[0] != self._me or not staying or self._waits_for_listed(living, now):
             return []
@@ -220,13 +220,13 @@ class Coordinator:
         return effects
 
     def hear_of(self, epoch: Epoch) -> None:
-        """Another member makes a layout: ours, if it is older, comes to nothing."""
+        """Note that another member makes a layout; ours, if it is older, is dropped."""
         self._highest = max(self._highest, epoch)
         if self._close is not None and self._close.epoch < epoch:
             self._close = self._again_at = None
 
     def on_closed(self, message: EpochClosed, now: Time) -> list[Effect]:
-        """Open the layout when all have closed."""
+        """Open the layout when all managers have closed."""
         close = self._close
         if close is None or message.epoch != close.epoch:
             return []
@@ -256,7 +256,7 @@ class Coordinator:
         return effects
 
     def on_open(self, opened: Open) -> None:
-        """A layout is open: ours, or that of another maker."""
+        """Note an open layout, ours or another maker's."""
         if opened.layout.epoch <= self._epoch:
             return
         self.opened = opened
@@ -264,7 +264,7 @@ class Coordinator:
         self._first = opened.layout.first
 
     def _closings(self, answers: Sequence[EpochClosed]) -> tuple[EpochEnd, ...]:
-        """How the last epoch ended, and those before it."""
+        """The ends of the last epoch, and of those before it."""
         last = max(answer.last for answer in answers)
         known = {one.epoch: one for answer in answers for one in answer.closings}
         if last >= 0:
@@ -272,7 +272,7 @@ class Coordinator:
         return tuple(known[epoch] for epoch in sorted(known)[-MAX_CLOSINGS:])
 
     def _ranks(self, answers: Sequence[EpochClosed]) -> tuple[Topic, ...]:
-        """The busiest topics first; what was counted in earlier epochs counts half each time."""
+        """The busiest topics first; counts of earlier epochs are halved each time."""
         weights = {topic: weight / 2 for topic, weight in self._weights.items()}
         for answer in answers:
             for topic, count in answer.counts:
@@ -308,7 +308,7 @@ class Coordinator:
 
 
 def _closing(epoch: Epoch, answers: Sequence[EpochClosed]) -> EpochEnd:
-    """The last numbers of an epoch; managers that live but did not open it had none."""
+    """The last numbers of an epoch; living managers that did not open it had none."""
     had = [answer for answer in answers if answer.last == epoch]
     counts = (one for answer in had for one in answer.counts)
     void = (one for answer in had for one in answer.void)
@@ -318,7 +318,7 @@ def _closing(epoch: Epoch, answers: Sequence[EpochClosed]) -> EpochEnd:
 
 
 def newest(subscriptions: Iterable[SubscriptionVersion]) -> tuple[SubscriptionVersion, ...]:
-    """One subscription for each subscriber: that of the highest version."""
+    """One subscription for each subscriber: the one with the highest version."""
     found: dict[Member, SubscriptionVersion] = {}
     for one in subscriptions:
         known = found.get(one.subscriber)

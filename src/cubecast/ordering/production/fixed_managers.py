@@ -15,12 +15,12 @@ from cubecast.ordering.timestamps import Topic
 class Production:
     """Makes modules; `options` are those of `OrderingModule`.
 
-    If `opened`, a layout with all managers is open from the start; otherwise they make one, as
-    those do that return in a later life.
+    If `opened`, a layout with all managers is open from the start; otherwise the managers make one,
+    as managers do that return in a later life.
     """
 
     def __init__(self, *, opened: bool = True, pinned: bool = True, **options: Any) -> None:
-        """`pinned`: whether each topic has the manager of its name, as long as that lives."""
+        """`pinned`: whether each topic has the manager of its name, as long as it lives."""
         self._opened = opened
         self._pinned = pinned
         self._options = options

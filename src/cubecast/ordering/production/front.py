@@ -1,4 +1,4 @@
-"""How far a subscriber is in one epoch: which events are in order, and which wait.
+"""The front of a subscriber in one epoch: which events are in order, and which wait.
 
 Theory of operation.  An event is *in order* if
 
@@ -13,12 +13,11 @@ The clock is the maximum of the stamps that were notified in order.
 the number of a in the stamp of f, or 0 if there is none.  If v is at least e's number, a subscriber
 that notifies f first has a clock of a that is not below e's number, and e is not in order there.
 If v is below, a subscriber that notifies e first has a clock of a above v, or has notified an event
-of a, and f is not in order there.  So both notify them in the same order.  The argument asks
-nothing of managers, links or the service: only that both subscribers rank a above b, which the
-epoch says.
+of a, and f is not in order there.  So both notify them in the same order.  The argument assumes
+nothing of managers, links or the service: only that both subscribers rank a above b, by the epoch.
 
-*Waiting.*  An event waits until all that comes before it was notified here or given up: the event
-before it in its topic, higher topics up to the numbers in its stamp, lower ones up to those that
+*Waiting.*  An event waits until every event before it was notified here or given up: the previous
+one of its topic, higher topics up to the numbers in its stamp, lower ones up to those that
 passed its manager.  Every two events of our topics have one order, and no three of them a circle
 (invariant 4 of `manager`), so where the service loses nothing no event waits in vain.
 
@@ -51,19 +50,19 @@ class Front:
         self.layout = layout
         self._limits = limits
         self.done: dict[Topic, Number] = dict.fromkeys(topics, 0)
-        """Our topics; up to here everything was notified, or given up."""
+        """Our topics, and the number up to which all events were notified or given up."""
         self.clock: dict[Topic, Number] = dict.fromkeys(self.done, 0)
-        """The highest numbers that were notified in order, also of topics that we left of late."""
+        """The highest numbers that were notified in order, also of topics that we left recently."""
         self._start: dict[Topic, Number] = {}
-        """Where topics began that we have not had from the start: nothing up to there is ours."""
+        """First numbers of topics that we joined later: events up to there are not ours."""
         self._notified: set[Topic] = set()
         """Topics of which an event was notified in order."""
         self._higher: dict[Topic, tuple[Topic, ...]] = {}
-        """For a topic those of `clock` that are higher; made when it is wanted."""
+        """For a topic, the higher ones of `clock`; computed on demand."""
         self.beginning: frozenset[Topic] = frozenset()
-        """Topics of which we do not know yet from where on they are ours."""
+        """Topics whose first number for us is not known yet."""
         self._left: dict[Topic, Mapping[Topic, Number] | None] = {}
-        """Topics that we left, and how far we are to be in others to forget their clocks."""
+        """Topics that we left, and how far we must be in others to forget their clocks."""
         self.room = WaitingRoom()
         self._gaps = Gaps()
         """Events that were given up and may still come."""
@@ -73,12 +72,12 @@ class Front:
     # -- topics ----------------------------------------------------------------------------------
 
     def expect(self, topics: Iterable[Topic]) -> list[Effect]:
-        """The numbers from which on these topics are ours are asked for: what names them waits."""
+        """Note that the first numbers of these topics are asked for; events that name them wait."""
         self.beginning = frozenset(topics)
         return self._look_at_all()
 
     def begin(self, starts: Mapping[Topic, Number]) -> list[Effect]:
-        """These topics are ours, above these numbers."""
+        """Begin these topics, above these numbers."""
         self.beginning = frozenset()
         for topic, number in starts.items():
             self._left.pop(topic, None)
@@ -88,7 +87,7 @@ class Front:
         return self._look_at_all()
 
     def leave(self, topic: Topic) -> list[Effect]:
-        """Be notified of a topic no more; its clock decides until managers know that we left."""
+        """End a topic's notifications; its clock still counts until managers know that we left."""
         self.beginning -= {topic}
         if self.done.pop(topic, None) is not None:
             self._left[topic] = None
@@ -98,7 +97,7 @@ class Front:
         return self._look_at_all()
 
     def managers_know(self, clocks: Mapping[Topic, Number]) -> list[Effect]:
-        """All managers know which topics we left; these were their numbers then."""
+        """Note that all managers know which topics we left, and their numbers at that time."""
         until = {topic: clocks.get(topic, 0) for topic in self.done}
         undecided = any(known is None for known in self._left.values())
         self._left = {topic: until if old is None else old for topic, old in self._left.items()}
@@ -106,14 +105,14 @@ class Front:
         return self._look_at_all() if undecided else []
 
     def _decides(self, topic: Topic, stamp: Stamp) -> bool:
-        """Whether the clock of a topic, which we may have left, decides about an event."""
+        """Whether the clock of a topic, which we may have left, counts for an event."""
         if topic not in self._left:
             return True
         until = self._left[topic]
         return until is None or stamp.number <= until.get(stamp.topic, 0)
 
     def _undecided(self, stamp: Stamp) -> Place | None:
-        """A topic that we left, of which we do not know yet whether it decides about an event."""
+        """A topic that we left and for which it is not known yet whether it counts for an event."""
         named = dict(stamp.higher)
         for topic in self._higher_than(stamp.topic):
             undecided = self._left.get(topic, {}) is None
@@ -122,9 +121,9 @@ class Front:
         return None
 
     def _forget_left(self) -> None:
-        """Drop the clocks of topics that we left, once they decide nothing any more.
+        """Drop the clocks of topics that we left, once they count for no event.
 
-        They decide about events that were numbered before all managers knew that we left.  Let f be
+        They count for events that were numbered before all managers knew that we left.  Let f be
         numbered later, and e of the topic that we left have been notified here.  e has its number
         before f, so a stamp of f that names the topic has at least e's number.  And if f does not
         name it, a subscriber of both begins the topic after f was numbered, and is not notified of
@@ -141,7 +140,7 @@ class Front:
     # -- events ----------------------------------------------------------------------------------
 
     def arrive(self, event: ServiceNotified, stamp: Stamp, now: Time) -> list[Effect]:
-        """Notify an event, or let it wait; one that we had, or that is not for us, is dropped."""
+        """Notify an event, or let it wait; drop it if we had it, or if it is not for us."""
         topic, number = place = stamp.topic, stamp.number
         if place in self.room:
             return []
@@ -156,14 +155,14 @@ class Front:
         effects: list[Effect] = [] if until is None else [WakeAt(until)]
         while self._limits.exceeded(len(self.room), self.room.size):
             given_up = self._give_up(None)
-            if not given_up:  # all that wait are of topics that are yet to begin, and so is this
+            if not given_up:  # all, this one too, are of topics yet to begin
                 self.room.leave(place)
                 break
             effects += given_up
         return effects
 
     def _awaited(self, stamp: Stamp) -> Place | None:
-        """Something that comes before an event and has neither come nor been given up."""
+        """A place before an event that has neither come nor been given up, if there is one."""
         done, topic = self.done, stamp.topic
         if topic not in done:
             return topic, NEVER
@@ -202,7 +201,7 @@ class Front:
         return found
 
     def _notify(self, event: ServiceNotified, stamp: Stamp) -> list[Effect]:
-        """Notify an event, tagged if it is not in order; those before it are given up."""
+        """Notify an event, tagged if it is not in order; give up those before it."""
         in_order = self.is_in_order(stamp)
         if in_order:
             clock = self.clock
@@ -220,7 +219,7 @@ class Front:
         return [Notify(event.topic, event.payload, stamp, in_order)]
 
     def _reach(self, topic: Topic, number: Number) -> None:
-        """Everything up to a number is done with, and what is void behind it."""
+        """Mark all numbers up to this one as done, and the void ones right after it."""
         self.done[topic] = number
         if topic in self._void:
             self._pass_void(topic)
@@ -239,7 +238,7 @@ class Front:
             del self._void[topic]
 
     def skip(self, void: Iterable[Range]) -> list[Effect]:
-        """Do not wait for these numbers.  An event that comes with one in spite of it is late."""
+        """Do not wait for these numbers.  An event that still comes with one of them is late."""
         changed = set()
         for one in void:
             if one.topic in self.done and one.last > self.done[one.topic]:
@@ -255,13 +254,13 @@ class Front:
 
     @property
     def forgotten(self) -> int:
-        """Numbers that were given up, so many that late events with them are not known as such."""
+        """Numbers given up and no longer remembered, so that late events with them are dropped."""
         return self._gaps.forgotten
 
     # -- what waits ------------------------------------------------------------------------------
 
     def _release(self, topics: Iterable[Topic]) -> list[Effect]:
-        """Notify those that need not wait any more, as there is progress in some topics."""
+        """Notify the events that need not wait any more, after progress in some topics."""
         effects: list[Effect] = []
         progress = deque(topics)
         while progress:
@@ -278,21 +277,21 @@ class Front:
         return effects
 
     def _look_at_all(self) -> list[Effect]:
-        """Our topics have changed: see what all that waits is to wait for."""
+        """Recompute what each event in the room waits for, as our topics have changed."""
         for guest in self.room.all():
             stamp = stamp_of(guest.event)
             place = stamp.topic, stamp.number
             if stamp.number <= self.done.get(stamp.topic, -1) and not self._gaps.has(*place):
-                self.room.leave(place)  # from before our time
+                self.room.leave(place)  # from before the topic began here
             else:
                 awaited = self._awaited(stamp)
                 self.room.add(place, guest._replace(awaited=awaited or (stamp.topic, 0)))
         return self._release(sorted(self.done))
 
     def _give_up(self, until: Time | None) -> list[Effect]:
-        """Notify the first that waits, of those whose time is over by `until`.
+        """Notify the first waiting event whose time is over by `until`.
 
-        Not one of a topic that is yet to begin: whether it is before our time is not known.
+        Not one of a topic that is yet to begin: it may be from before the topic begins here.
         """
         for guest in self.room:
             if until is not None and guest.until is not None and guest.until > until:
@@ -304,18 +303,18 @@ class Front:
         return []
 
     def give_up_until(self, until: Time | None) -> list[Effect]:
-        """Notify all whose time is over by then; None: all that wait."""
+        """Notify all events whose time is over by then; None: all that wait."""
         effects: list[Effect] = []
         while given_up := self._give_up(until):
             effects += given_up
         return effects
 
     def next_expiry(self) -> Time | None:
-        """When the time of something that waits is over."""
+        """When the time of the first waiting event is over."""
         return next((one.until for one in self.room if one.event.topic in self.done), None)
 
     def awaited_numbers(self) -> list[Range]:
-        """What events wait for, one range per topic."""
+        """The numbers that events wait for, one range per topic."""
         found: dict[Topic, Number] = {}
         for guest in self.room:
             topic, number = guest.awaited
@@ -335,7 +334,7 @@ class Front:
         return bool(self._notified)
 
     def arrive_late(self, event: ServiceNotified, stamp: Stamp, overtaken: bool) -> list[Effect]:
-        """An event of this epoch when a later one has begun, if we did not have it.
+        """Notify an event of this epoch after a later one has begun, if we did not have it.
 
         It is tagged if events of later epochs have overtaken it.
         """
@@ -352,9 +351,10 @@ class Front:
 
 
 class UnrankedFront(Front):
-    """An epoch of which we know no ranks, but for what stamps tell of them.
+    """The front of an epoch whose ranks are known only from stamps.
 
-    Any other topic may be higher.  So an event is in order at most if it is for those who know.
+    Any other topic may be higher.  So an event is in order here only if it is so for a subscriber
+    that knows the ranks.
     """
 
     def __init__(self, layout: Layout, topics: Iterable[Topic], limits: WaitingBounds) -> None:

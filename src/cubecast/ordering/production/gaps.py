@@ -1,7 +1,7 @@
-"""Numbers of topics that were passed over, and may still come: as ranges, so that many are cheap.
+"""Numbers of topics that were skipped and may still come: as ranges, so that many are cheap.
 
-Bound: at most `MAX_RANGES` ranges; the one that was passed over first is forgotten beyond that, and
-what is in it is counted.
+Bound: at most `MAX_RANGES` ranges; beyond that the oldest one is forgotten, and its numbers are
+counted.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ MAX_RANGES = 4096
 
 
 class Gaps:
-    """Which numbers are missing."""
+    """The missing numbers of topics."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[Topic, Number], Number] = {}
-        """Of each range, by its topic and first number, its last number; the oldest first."""
+        """(topic, first number) of each range -> its last number; the oldest first."""
         self._firsts: dict[Topic, list[Number]] = {}
         """The first numbers of a topic's ranges, in their order."""
         self.forgotten = 0
-        """Numbers of ranges that were dropped: if they come, they are taken for known."""
+        """Numbers of forgotten ranges: events with them are taken for known if they come."""
 
     def __len__(self) -> int:
         return len(self._last)
 
     def add(self, topic: Topic, first: Number, last: Number) -> None:
-        """Everything from `first` to `last` is missing; nothing of it was known to be."""
+        """Mark all numbers from `first` to `last` as missing; none of them was so before."""
         if first > last:
             return
         self._put(topic, first, last)
@@ -61,7 +61,7 @@ class Gaps:
         return (first, last) if number <= last else None
 
     def take(self, topic: Topic, number: Number) -> bool:
-        """A number comes; whether it was missing."""
+        """Remove a number that has come; return whether it was missing."""
         found = self._range_of(topic, number)
         if found is None:
             return False

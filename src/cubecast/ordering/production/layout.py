@@ -23,7 +23,7 @@ LIFE_BITS = 10  # a life is a time in milliseconds, a round about as long as a s
 
 
 class Layout(msgspec.Struct, frozen=True, dict=True):
-    """Who manages, in one epoch."""
+    """The managers of topics, in one epoch."""
 
     epoch: int
     maker: Member
@@ -33,7 +33,7 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
     pinned: tuple[tuple[Topic, Member], ...] = ()
     """Topics with a manager of their own, as long as it lives."""
     spread: int = 0
-    """How many managers share the topics, from the first on; the others stand by.  0: all do."""
+    """How many managers, from the first on, share the topics; the others stand by.  0: all do."""
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -65,7 +65,7 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
         return {self.manager_of(topic) for topic in topics}
 
     def with_successors(self, members: Iterable[Member], copies: int) -> set[Member]:
-        """These managers, and after each so many others."""
+        """These managers, and after each the next `copies` ones."""
         names = self.names
         found: set[Member] = set()
         for member in members:
@@ -77,8 +77,8 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 def next_epoch(known: int, maker: Source) -> int:
     """An epoch above a known one, which no other maker has.
 
-    The life of a maker is a time: so a cluster of which nothing has survived goes on above what it
-    had reached.
+    The life of a maker is a time: so a cluster of which nothing has survived goes on above the
+    epoch that it had reached.
     """
     round_number = max((known >> MAKER_BITS) + 1, maker.life >> LIFE_BITS)
     made_by = crc32(f"{maker.member}/{maker.life}".encode()) >> 1

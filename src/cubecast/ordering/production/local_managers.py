@@ -7,8 +7,8 @@
 | *closing* | answer again | open | held; stamps on their way pass on |
 
 *Held* means: the member is told the next layout as soon as it is open, and asks again.  A member
-that names an older epoch is told the layout at once.  What names a later one is kept until that is
-open here.
+that names an older epoch is told the layout at once.  A message that names a later one is kept
+until that epoch is open here.
 
 A member closes at once: it numbers nothing more.  It answers `EpochClosed` when every request that
 it has numbered is confirmed by its publisher, or void: its stamps were to pass a manager that is
@@ -54,9 +54,9 @@ from cubecast.ordering.production.registry import SubscriptionRegistry
 from cubecast.ordering.timestamps import Number, Topic
 
 MAX_EARLY = 1024
-"""Messages that are kept until their layout is open here."""
+"""Messages that are kept until their layout is open here, at most."""
 MAX_TOPICS = 65_536
-"""Above so many topics here a new epoch is asked for: it begins with those that are in use."""
+"""Above this many topics here a new epoch is asked for, which begins with those in use."""
 
 ForManagers: TypeAlias = (
     Request | Fill | Repeat | Confirmed | Inquire | Register | Begin | AskLayout
@@ -75,19 +75,19 @@ class Office:
         self.registry = SubscriptionRegistry(timing.lease_for)
         self.closings: tuple[EpochEnd, ...] = ()
         self._promised: Epoch = -1
-        """We number nothing in epochs below this."""
+        """We number no events in epochs below this."""
         self._close: Close | None = None
         self._drain_until: Time | None = None
         self._held: dict[Member, None] = {}
         self._early: list[ForManagers] = []
-        """What is asked in a layout that we do not know yet."""
+        """Messages of a layout that we do not know yet."""
         self._asked_for_ranks = False
         self._confirming: dict[tuple[Topic, Range], Time] = {}
-        """Since when publishers were asked to confirm, while subscribers inquire."""
+        """The times since which publishers are asked to confirm, as subscribers inquire."""
 
     @property
     def epoch(self) -> Epoch:
-        """The last layout that is or was open here."""
+        """The epoch of the last layout that is or was open here."""
         return -1 if self.layout is None else self.layout.epoch
 
     @property
@@ -108,7 +108,7 @@ class Office:
     # -- what members ask ------------------------------------------------------------------------
 
     def receive(self, message: ForManagers, now: Time) -> list[Effect]:
-        """Serve a message, if we have its layout open."""
+        """Handle a message, if we have its layout open."""
         match message:
             case AskLayout():
                 return self._tell_or_hold(message.member, message.epoch)
@@ -122,7 +122,7 @@ class Office:
                 return self._serve(message, message.subscriber, now)
 
     def _on_the_way(self, message: Fill | Repeat | Confirmed, now: Time) -> list[Effect]:
-        """Stamps pass on also while we close, so that nothing is left half-way."""
+        """Pass stamps on, also while we close, so that none is left half-way."""
         epoch = message.request.epoch if isinstance(message, Fill) else message.epoch
         if epoch > self.epoch:
             return self._keep_until_open(message)
@@ -176,7 +176,7 @@ class Office:
         return any(reranking.is_due(manager.clock, self._clock(one)) for one in manager.higher)
 
     def _keep_until_open(self, message: ForManagers) -> list[Effect]:
-        """Its sender has heard of a layout before us; if there are too many, it asks again."""
+        """Keep a message of a later layout; if there is no room, its sender repeats it."""
         if len(self._early) < MAX_EARLY:
             self._early.append(message)
         return []
@@ -200,7 +200,7 @@ class Office:
     # -- subscriptions ---------------------------------------------------------------------------
 
     def _on_register(self, message: Register, now: Time) -> list[Effect]:
-        """Learn a subscription; our clocks show from where on our stamps know it.
+        """Learn a subscription; our clocks tell from which number on our stamps include it.
 
         A subscriber whose clock went back between two lives is told the version that we know.
         """
@@ -271,7 +271,7 @@ class Office:
     # -- layouts ---------------------------------------------------------------------------------
 
     def on_close(self, close: Close, now: Time) -> list[Effect]:
-        """Number nothing more, and answer when all that we have numbered is settled."""
+        """Number no more events, and answer when all numbered ones are settled."""
         if close.epoch < self._promised or close.epoch <= self.epoch:
             return []
         again = self._close is not None and self._close.epoch == close.epoch

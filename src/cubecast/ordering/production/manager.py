@@ -19,9 +19,9 @@ Invariants:
    event of its own between two of them.
 
 Bounds: a manager lives for one epoch.  `kept` has one entry per topic and publisher's life, with
-the requests that it has not confirmed, until it was silent for a lease; `early` has what came
-before its turn; `passed` and the counts have one entry per topic; `void` has what dead publishers
-left.
+its unconfirmed requests, until the publisher was silent for a lease; `early` has stamps before
+their turn; `passed` and the counts have one entry per topic; `void` has the numbers of dead
+publishers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Label: TypeAlias = tuple[Topic, Source, int]
 
 
 class Sent(NamedTuple):
-    """What we sent for a request, and the numbers of its events."""
+    """The stamps sent for a request, and the numbers of its events."""
 
     effect: SendToModule
     numbers: Range
@@ -56,17 +56,17 @@ class Sent(NamedTuple):
 
 
 class Kept:
-    """What a publisher in one of its lives may ask for again, in one topic."""
+    """The requests that a publisher, in one of its lives, may repeat in one topic."""
 
     __slots__ = ("at", "done", "sent")
 
     def __init__(self, at: Time) -> None:
         self.at = at
-        """When it was last heard."""
+        """When the publisher was last heard."""
         self.done = 0
-        """It has had the answers for all events below this."""
+        """The publisher has the answers for all events below this."""
         self.sent: dict[int, Sent] = {}
-        """By the first event of each request."""
+        """The answers by the first event of each request."""
 
 
 class Manager:
@@ -81,7 +81,7 @@ class Manager:
         self.passed: dict[Topic, Number] = {}
         """Numbers of lower topics that passed since our last event."""
         self.seen: dict[Topic, Number] = {}
-        """The highest numbers of lower topics that passed ever."""
+        """The highest numbers of lower topics that ever passed."""
         self.kept: dict[tuple[Topic, Source], Kept] = {}
         self._sent: dict[Topic, int] = {}  # stamps that went to each higher topic
         self._taken: dict[Topic, int] = {}  # stamps that came from each lower topic
@@ -93,7 +93,7 @@ class Manager:
         """Numbers that no event has or will have."""
 
     def name(self, shared: Iterable[Topic]) -> None:
-        """Name the topics before ours that share a subscription with it."""
+        """Set the topics before ours that share a subscription with it."""
         ranking = self._layout.ranking
         before = (one for one in shared if ranking.precedes(one, self.topic))
         self.higher = tuple(ranking.sort(before))
@@ -127,7 +127,7 @@ class Manager:
         return self._pass_on(request, number, (), higher, passed, ())
 
     def pass_by(self, topic: Topic, number: Number) -> tuple[Topic, Number]:
-        """A stamp of a lower topic passes, up to this number: our clock for it."""
+        """Return our clock for a stamp of a lower topic that passes, up to this number."""
         self.passed[topic] = self.seen[topic] = max(number, self.seen.get(topic, 0))
         return self.topic, self.clock
 
@@ -140,7 +140,7 @@ class Manager:
         if awaited is None:
             return self._take(fill, now)
         place = awaited.low, awaited.count - 1
-        missing = self.early.get(place) == fill  # it comes again, and those before it did not
+        missing = self.early.get(place) == fill  # repeated: those before it were lost
         self.early[place] = fill
         self._held.update({(turn.low, turn.count): fill for turn in self._mine(fill)})
         if missing:
@@ -171,7 +171,7 @@ class Manager:
                     to_see.append(before)
         for awaited in [at for at, early in self.early.items() if _label(early) in circle]:
             del self.early[awaited]
-        for one in circle.values():  # first: others that now have their turn look for circles, too
+        for one in circle.values():  # first: others may look for circles, too
             self._let_go(one)
         return [effect for one in circle.values() for effect in self._take(one, now)]
 
@@ -181,7 +181,7 @@ class Manager:
         return SendToModule(to, Repeat(self._layout.epoch, awaited, taken))
 
     def on_repeat(self, repeat: Repeat) -> list[Effect]:
-        """Send again what was lost between us and a higher topic."""
+        """Send stamps again that were lost between us and a higher topic."""
         high, wanted = repeat.turn.high, range(repeat.taken + 1, repeat.turn.count)
         return [
             sent.effect
@@ -191,7 +191,7 @@ class Manager:
         ]
 
     def _awaited(self, turns: Iterable[Turn]) -> Turn | None:
-        """A turn of a stamp that has not come."""
+        """A turn of a stamp that has not come yet; None if all have."""
         mine = (turn for turn in turns if turn.high == self.topic)
         return next((turn for turn in mine if turn.count > self._taken.get(turn.low, 0) + 1), None)
 
@@ -243,9 +243,9 @@ class Manager:
         self.kept[request.topic, request.source].sent[request.first] = sent
 
     def _again(self, request: Request, now: Time) -> list[Effect] | None:
-        """What we sent for the same request before; None if it is new.
+        """The answer that we sent for the same request before; None if it is new.
 
-        What its publisher has got since need not be kept.
+        Answers that its publisher has confirmed since are dropped.
         """
         key = request.topic, request.source
         kept = self.kept.get(key)
@@ -262,7 +262,7 @@ class Manager:
         return None if sent is None else [sent.effect]
 
     def _end_earlier_lives(self, source: Source, topic: Topic) -> None:
-        """What an earlier life of a publisher has not confirmed is void (T7)."""
+        """Declare unconfirmed numbers of earlier lives of a publisher void (T7)."""
         if topic != self.topic:
             return
         for (_, other), kept in self._own():
@@ -290,7 +290,7 @@ class Manager:
         ]
 
     def on_confirmed(self, message: Confirmed) -> None:
-        """A publisher has published the events of a request, or never will."""
+        """Note that a publisher has published the events of a request, or never will."""
         kept = self.kept.get((self.topic, message.source))
         sent = None if kept is None else kept.sent.get(message.first)
         if kept is None or sent is None:
@@ -307,7 +307,7 @@ class Manager:
             self.void.append(sent.numbers)
 
     def drop_silent(self, since: Time) -> None:
-        """Forget publishers that were not heard since then; what they left open is void."""
+        """Forget publishers that were silent since then; their open numbers are void."""
         for key in [key for key, kept in self.kept.items() if kept.at <= since]:
             kept = self.kept.pop(key)
             if key[0] == self.topic:
@@ -315,7 +315,7 @@ class Manager:
 
 
 def _label(fill: Fill) -> Label:
-    """What tells a stamp from others."""
+    """The label that identifies a stamp."""
     return fill.request.topic, fill.request.source, fill.request.first
 
 

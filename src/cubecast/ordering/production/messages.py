@@ -1,4 +1,4 @@
-"""What ordering modules of the production mode say to each other."""
+"""Messages between ordering modules in the production mode."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SubscriptionVersion(msgspec.Struct, frozen=True, array_like=True):
-    """What a subscriber has; of two versions the higher one counts."""
+    """A subscriber's topics; of two versions the higher one counts."""
 
     subscriber: Member
     version: Version
@@ -50,7 +50,7 @@ class SubscriptionVersion(msgspec.Struct, frozen=True, array_like=True):
 class Request(msgspec.Struct, frozen=True, tag=True):
     """A publisher asks for the numbers of `count` events, its `first` and those after it.
 
-    It needs nothing any more of those below `done`.
+    It needs no answers any more for those below `done`.
     """
 
     kind: ClassVar[str] = "request"
@@ -91,13 +91,13 @@ class Stamped(msgspec.Struct, frozen=True, tag=True):
 
 
 class Repeat(msgspec.Struct, frozen=True, tag=True):
-    """The manager of `high` lacks stamps that went there from `low`, up to a turn."""
+    """Asks the manager of `low` for stamps that the one of `high` lacks, up to a turn."""
 
     kind: ClassVar[str] = "repeat"
     epoch: Epoch
     turn: Turn
     taken: int
-    """The last turn that it has had."""
+    """The last turn that the manager of `high` has had."""
 
 
 class Confirm(msgspec.Struct, frozen=True, tag=True):
@@ -112,7 +112,7 @@ class Confirm(msgspec.Struct, frozen=True, tag=True):
 
 
 class Confirmed(msgspec.Struct, frozen=True, tag=True):
-    """They are; or never will be, with these numbers."""
+    """Tells that the events of a request are published, or never will be with these numbers."""
 
     kind: ClassVar[str] = "confirmed"
     epoch: Epoch
@@ -143,7 +143,7 @@ class Void(msgspec.Struct, frozen=True, tag=True):
 
 
 class Register(msgspec.Struct, frozen=True, tag=True):
-    """A subscriber's new subscription, for the managers of what it has and had, and successors."""
+    """A new subscription, for the managers of its old and new topics, and their successors."""
 
     kind: ClassVar[str] = "register"
     epoch: Epoch
@@ -151,7 +151,7 @@ class Register(msgspec.Struct, frozen=True, tag=True):
 
 
 class Registered(msgspec.Struct, frozen=True, tag=True):
-    """A manager knows the subscription; its clocks since then, of the topics that it manages."""
+    """Tells that a manager knows the subscription, with its topics' clocks since then."""
 
     kind: ClassVar[str] = "registered"
     epoch: Epoch
@@ -161,7 +161,7 @@ class Registered(msgspec.Struct, frozen=True, tag=True):
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
-    """All managers know a subscription: from which numbers on do new topics begin?"""
+    """Asks, once all managers know a subscription, for the first numbers of its new topics."""
 
     kind: ClassVar[str] = "begin"
     epoch: Epoch
@@ -171,7 +171,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
 
 
 class Begun(msgspec.Struct, frozen=True, tag=True):
-    """They begin above these numbers."""
+    """Tells the numbers above which new topics begin."""
 
     kind: ClassVar[str] = "begun"
     epoch: Epoch

@@ -1,4 +1,4 @@
-"""The ordering module of one member in production: one door in, effects out.
+"""The ordering module of one member in production: causes in, effects out.
 
 A module has a publisher and a subscriber.  A member that manages topics has an office, with the
 managers of its topics, and takes part in making layouts (`coordinator`).
@@ -61,7 +61,7 @@ from cubecast.ordering.timestamps import Topic
 
 
 class OrderingModule:
-    """Publisher and subscriber of one member, and what it does for others."""
+    """Publisher and subscriber of one member, and its managers, if it has any."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class OrderingModule:
 
         A member that is not listed may manage, too (`manages`).  `life`: the time in milliseconds.
         `first`: topics in the order of their rank, before all others.  `pinned`: topics and the
-        managers that they have as long as those live.  `copies`: successors of a manager that know
-        its subscriptions.  `spread`: how many managers share the topics, 0 for all.  `layout`: one
-        that is open from the start, where all begin together.
+        managers that they have as long as these live.  `copies`: successors of a manager that know
+        its subscriptions.  `spread`: how many managers share the topics, 0 for all.  `layout`: a
+        layout that is open from the start, where all members begin together.
         """
         if not managers:
             raise ValueError("managers must name at least one member")
@@ -109,14 +109,14 @@ class OrderingModule:
 
     @property
     def is_needed(self) -> bool:
-        """Whether topics are managed here, and there is a manager that could take them over."""
+        """Whether topics are managed here, and another manager could take them over."""
         if self.office is None or self.coordinator is None or not self.coordinator.has_successors:
             return False
         return self.office.layout is None or self.me in self.office.layout.managers
 
     @property
     def unheard(self) -> tuple[Member, ...]:
-        """Managers from which this member waits to hear."""
+        """Managers that have not answered this member."""
         if self.layout is None:
             return self._managers
         waiting = self.publisher.waiting_for | self.subscriber.changes.waiting_for
@@ -125,7 +125,7 @@ class OrderingModule:
     # -- the door --------------------------------------------------------------------------------
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
-        """What follows from a cause."""
+        """Return the effects of a cause."""
         match cause:
             case PublishCall():
                 return self.publisher.publish(cause, now)
@@ -196,7 +196,7 @@ class OrderingModule:
     # -- layouts ---------------------------------------------------------------------------------
 
     def _on_open(self, message: Open, now: Time) -> list[Effect]:
-        """A layout: for managers, publisher and subscriber, in this order."""
+        """Hand a layout to managers, publisher and subscriber, in this order."""
         layout = message.layout
         effects: list[Effect] = []
         if self.office is not None and self.coordinator is not None:
@@ -210,7 +210,7 @@ class OrderingModule:
         return [*effects, *self.subscriber.on_layout(layout, message.closings, known, now)]
 
     def _known(self, message: Open) -> Version:
-        """Which of our subscriptions the managers know."""
+        """The version of our subscription that the managers know."""
         mine = (one for one in message.subscriptions if one.subscriber == self.me.member)
         return next((one.version for one in mine), message.known)
 

@@ -1,4 +1,4 @@
-"""What managers say to each other to change the layout, and what they tell others of it."""
+"""Messages of managers that change the layout, and that tell members of it."""
 
 from __future__ import annotations
 
@@ -24,52 +24,52 @@ UNKNOWN: Version = -1
 
 
 class EpochEnd(msgspec.Struct, frozen=True, array_like=True):
-    """How an epoch ended: its last numbers (hole T12)."""
+    """The end of an epoch: its last numbers (hole T12)."""
 
     epoch: Epoch
     counts: Numbers
     """A topic that is not there has no event, if its manager is not lost."""
     void: tuple[Range, ...]
     lost: tuple[Member, ...]
-    """Managers that did not live to say how far they were."""
+    """Managers that were lost before they told their last numbers."""
 
     def of(self, topics: Container[Topic]) -> EpochEnd:
-        """What a subscriber of these topics needs."""
+        """The part for a subscriber of these topics."""
         counts = tuple(one for one in self.counts if one[0] in topics)
         void = tuple(one for one in self.void if one.topic in topics)
         return EpochEnd(self.epoch, counts, void, self.lost)
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
-    """A manager lives, and has a layout open."""
+    """Tells that a manager lives, and which layout it has open."""
 
     kind: ClassVar[str] = "beat"
     manager: Source
     epoch: Epoch
     promised: Epoch
-    """It numbers nothing below this."""
+    """The manager numbers no events below this epoch."""
     leaving: bool
 
 
 class Rerank(msgspec.Struct, frozen=True, tag=True):
-    """A manager asks for new ranks: a lower topic than its own has many more events."""
+    """Asks for new ranks: a lower topic than the manager's own has many more events."""
 
     kind: ClassVar[str] = "rerank"
     epoch: Epoch
 
 
 class Close(msgspec.Struct, frozen=True, tag=True):
-    """A manager that makes a layout asks others to number nothing more in older epochs."""
+    """Asks managers, for the maker of a layout, to number no events in older epochs."""
 
     kind: ClassVar[str] = "close"
     epoch: Epoch
-    """Of the layout that is to come."""
+    """The epoch of the next layout."""
     maker: Member
     living: tuple[Member, ...]
 
 
 class EpochClosed(msgspec.Struct, frozen=True, tag="Closed"):
-    """A manager has stopped; its stamps are complete, and this is what it knew."""
+    """Tells that a manager has stopped and its stamps are complete, with its state."""
 
     kind: ClassVar[str] = "closed"
     epoch: Epoch
@@ -77,33 +77,33 @@ class EpochClosed(msgspec.Struct, frozen=True, tag="Closed"):
     last: Epoch
     """The epoch that it had open."""
     managers: tuple[Source, ...]
-    """Those of that epoch."""
+    """The managers of that epoch."""
     counts: Numbers
     void: tuple[Range, ...]
     subscriptions: tuple[SubscriptionVersion, ...]
     closings: tuple[EpochEnd, ...]
-    """How earlier epochs ended, as far as it knows."""
+    """The ends of earlier epochs, as far as it knows them."""
 
 
 class Open(msgspec.Struct, frozen=True, tag=True):
-    """A layout from now on."""
+    """Opens a layout."""
 
     kind: ClassVar[str] = "open"
     layout: Layout
     closings: tuple[EpochEnd, ...]
     known: Version
-    """The receiver's subscription, as managers know it."""
+    """The version of the receiver's subscription that managers know."""
     subscriptions: tuple[SubscriptionVersion, ...] = ()
-    """All of them, for managers."""
+    """All subscriptions, for managers."""
 
 
 class AskLayout(msgspec.Struct, frozen=True, tag="Ask"):
-    """A member asks a manager for the layout."""
+    """Asks a manager for the layout."""
 
     kind: ClassVar[str] = "ask"
     member: Member
     epoch: Epoch
-    """The last that it knows."""
+    """The last epoch that the member knows."""
 
 
 Notice: TypeAlias = Beat | Rerank | Close | EpochClosed | Open | AskLayout

@@ -4,8 +4,8 @@ Events of one topic that are published while a request of that topic is under wa
 request: a publisher is not limited to one event per round trip, and its events keep their order.
 
 An event is published with one stamp (hole T13).  When a new layout comes before the answer, the
-request is made again there; an answer that comes still from the old one is ignored, and its numbers
-are void: managers ask (`Confirm`), and are told so.
+request is repeated there; a late answer of the old layout is ignored, and its numbers are void:
+managers ask (`Confirm`), and are told so.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from cubecast.ordering.timestamps import Stamp, Topic
 MAX_BATCH = 256
 """Events of one request."""
 MAX_IDLE = 1024
-"""Topics that are remembered though nothing is asked for in them."""
+"""Topics that are remembered without a pending request, at most."""
 
 
 class OutgoingEvents:
-    """The events of one topic: those that are asked for, and those that wait."""
+    """The events of one topic: those requested, and those that wait."""
 
     __slots__ = ("again_at", "asked", "confirm", "first", "since", "waiting")
 
@@ -46,12 +46,12 @@ class OutgoingEvents:
         self.first = first
         """The number, at this publisher, of the first event that has no stamp."""
         self.since = first
-        """Events from this on are stamped in the present epoch."""
+        """The first event that is stamped in the present epoch."""
         self.asked: list[PublishCall] = []
         self.waiting: list[PublishCall] = []
         self.again_at: Time | None = None
         self.confirm: Confirm | None = None
-        """A manager waits to hear that what is asked for is published."""
+        """A manager's question that is answered once the requested events are published."""
 
     @property
     def is_idle(self) -> bool:
@@ -59,10 +59,10 @@ class OutgoingEvents:
 
 
 class Publisher:
-    """What one node, in one life, publishes.
+    """The publications of one node in one life.
 
-    Bounds: one entry per topic that it has published to of late: beyond `MAX_IDLE` those that have
-    nothing to ask for are dropped.  As many events as its application gives.
+    Bounds: one entry per topic that it has published to recently: beyond `MAX_IDLE` topics without
+    requests are dropped.  As many events as its application gives.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Publisher:
         self._layout: Layout | None = None
         self.topics: dict[Topic, OutgoingEvents] = {}
         self._next = 0
-        """The number of the next event, of any topic, that is asked for."""
+        """The number of the next requested event, of any topic."""
 
     @property
     def waiting_for(self) -> set[Member]:
@@ -100,7 +100,7 @@ class Publisher:
             self.topics = {topic: one for topic, one in self.topics.items() if not one.is_idle}
 
     def on_layout(self, layout: Layout, now: Time) -> list[Effect]:
-        """Ask for everything again that has no stamp."""
+        """Request stamps again for all events without one."""
         self._layout = layout
         effects: list[Effect] = []
         for topic, outgoing in self.topics.items():
@@ -137,7 +137,7 @@ class Publisher:
         return effects
 
     def on_stamped(self, message: Stamped, now: Time) -> list[Effect]:
-        """Hand the events to the service, and ask for the next ones; an old answer is ignored."""
+        """Hand the events to the service, and request the next stamps; ignore an old answer."""
         outgoing = self.topics.get(message.topic)
         if (
             outgoing is None
@@ -166,9 +166,9 @@ class Publisher:
     # -- what managers want to know --------------------------------------------------------------
 
     def on_confirm(self, message: Confirm) -> list[Effect]:
-        """Say what became of a request: published, or void; later, if that is not known yet."""
+        """Answer what happened to a request: published, or void; later, if it is not known yet."""
         if message.life != self._me.life or self._layout is None:
-            return []  # what an earlier life has published is not known here
+            return []  # publications of an earlier life are not known here
         outgoing = self.topics.get(message.topic)
         if outgoing is None:
             return [self._confirmed(message, used=True)]
@@ -188,12 +188,12 @@ class Publisher:
     # -- time ------------------------------------------------------------------------------------
 
     def next_wake(self) -> Time | None:
-        """When something is asked for again."""
+        """When a request is repeated."""
         times = (outgoing.again_at for outgoing in self.topics.values())
         return min((at for at in times if at is not None), default=None)
 
     def on_wake(self, now: Time) -> list[Effect]:
-        """Ask again for what was not answered; the layout may have changed, too."""
+        """Repeat requests without an answer, and ask for the layout, which may have changed."""
         effects: list[Effect] = []
         due = False
         for topic, outgoing in self.topics.items():

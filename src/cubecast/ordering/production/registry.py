@@ -1,8 +1,8 @@
-"""Who is subscribed to what, as the managers of one member know it.
+"""The subscriptions that the managers of one member know.
 
-The registry has every subscription that has a topic of this member, and copies of others: a
-subscription is complete when the managers of its topics and their successors know it ([T] 5 leaves
-that open, hole T14).
+The registry has every subscription to a topic of this member, and copies of others: a subscription
+is complete when the managers of its topics and their successors know it ([T] 5 leaves that open,
+hole T14).
 
 Invariants: of two versions the higher one stays (T8).  An empty subscription is kept, too, as long
 as its lease: so a late copy of an older version changes nothing.  An entry is dropped when it was
@@ -21,7 +21,7 @@ from cubecast.ordering.timestamps import Topic
 
 
 class LeasedSubscription(NamedTuple):
-    """A subscription, and when it is forgotten unless it is renewed; None: never."""
+    """A subscription, and when it is dropped unless it is renewed; None: never."""
 
     subscription: SubscriptionVersion
     until: Time | None
@@ -39,7 +39,7 @@ class SubscriptionRegistry:
         return len(self._entries)
 
     def note(self, subscription: SubscriptionVersion, now: Time) -> set[Topic]:
-        """Learn or renew a subscription; the topics for which it says something new."""
+        """Learn or renew a subscription; return the topics for which it is new."""
         known = self._entries.get(subscription.subscriber)
         if known is not None and known.subscription.version > subscription.version:
             return set()
@@ -64,7 +64,7 @@ class SubscriptionRegistry:
         return None if entry is None else entry.subscription
 
     def shared_with(self, topic: Topic) -> set[Topic]:
-        """The topics that are together with this one in a subscription."""
+        """The topics that share a subscription with this one."""
         shared: set[Topic] = set()
         for subscriber in self._subscribers.get(topic, ()):
             shared.update(self._entries[subscriber].subscription.topics)
@@ -74,12 +74,12 @@ class SubscriptionRegistry:
         return tuple(entry.subscription for _, entry in sorted(self._entries.items()))
 
     def replace(self, subscriptions: Iterable[SubscriptionVersion], now: Time) -> None:
-        """Take over what all managers knew; nothing newer is lost."""
+        """Take over the subscriptions of all managers; newer ones here stay."""
         for subscription in subscriptions:
             self.note(subscription, now)
 
     def drop_expired(self, now: Time) -> set[Topic]:
-        """Forget those that were not renewed; their topics."""
+        """Drop subscriptions that were not renewed; return their topics."""
         over = [
             entry.subscription
             for entry in self._entries.values()

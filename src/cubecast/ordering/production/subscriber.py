@@ -4,14 +4,14 @@ All events of an epoch come before those of later ones: an event is out of order
 epoch was notified in order.  So two subscribers that notify two events of different epochs in order
 do so in the same order, whatever the managers did.
 
-A subscriber goes on to the next epoch when it has all of the present one: managers say at which
-numbers it ended (`EpochEnd`, hole T12).  Numbers of a manager that was lost are not known; then,
-and when events were lost, it waits as long as an event may wait.
+A subscriber goes on to the next epoch when it has all events of the present one: managers tell its
+last numbers (`EpochEnd`, hole T12).  Last numbers of a lost manager are not known; then, and when
+events were lost, it waits as long as an event may wait.
 
-An event of an epoch whose layout no manager tells is notified tagged after a while: perhaps its
-publisher has other managers than we have.
+An event of an epoch whose layout no manager tells is notified tagged after a while: its publisher
+may have other managers than we have.
 
-Bounds: one front, and `PAST` fronts of epochs that are over (to know which late events it had).
+Bounds: one front, and `PAST` fronts of past epochs (to recognise late events that it had).
 `later` has `MAX_LATER` events and `MAX_LATER_BYTES`, or as much as may wait if the next layout is
 known.
 """
@@ -50,14 +50,13 @@ from cubecast.ordering.timestamps import Number, Topic
 PAST = 16
 MAX_LATER = 4096
 MAX_LATER_BYTES = 64 << 20
-"""How many events wait for the layout of their epoch."""
+"""Bounds of the events that wait for the layout of their epoch."""
 ASKED = 3
-"""How often managers are asked for the layout of an event at least, before it is notified tagged.
-"""
+"""How often, at least, managers are asked for the layout of an event before it is tagged."""
 
 
 class Subscriber:
-    """What one member is subscribed to, and how far it is."""
+    """The subscription of one member, and its front."""
 
     def __init__(
         self,
@@ -80,21 +79,21 @@ class Subscriber:
         self.later = Backlog()
         """Events of epochs that have not begun here."""
         self._tag_later_at: Time | None = None
-        """When an event that waits for its layout has waited long enough."""
+        """When an event that waits for its layout is notified tagged."""
         self._end_by: Time | None = None
-        """When the present epoch is over, whatever is missing."""
+        """When the present epoch ends, even if events are missing."""
         self._ask_at: Time | None = None
         self._forgotten = 0
 
     @property
     def forgotten(self) -> int:
-        """Events that came too late to know whether we had them (they are dropped), or would be."""
+        """Events dropped, or that would be, because it is not known whether they were notified."""
         fronts = [*self._past.values(), *([] if self.front is None else [self.front])]
         return self._forgotten + sum(front.forgotten for front in fronts)
 
     @property
     def topics(self) -> set[Topic]:
-        """Whose events are notified."""
+        """The topics whose events are notified."""
         return set() if self.front is None else set(self.front.done)
 
     # -- changes ---------------------------------------------------------------------------------
@@ -110,7 +109,7 @@ class Subscriber:
         return [ServiceUnsubscribe(topic), *effects, *self._go_on(now)]
 
     def _go_on(self, now: Time) -> list[Effect]:
-        """There is progress: go on with a change, and to the next epoch."""
+        """Continue a change, and go on to the next epoch, after progress."""
         if self.front is None:
             return self._ask_for_layout(now)
         effects = self.changes.look(self.front, now)
@@ -129,7 +128,7 @@ class Subscriber:
     # -- events ----------------------------------------------------------------------------------
 
     def on_arrived(self, event: ServiceNotified, now: Time) -> list[Effect]:
-        """Notify an event in its epoch; tagged, if that is over here."""
+        """Notify an event in its epoch; tagged if its epoch is over here."""
         stamp = stamp_of(event)
         if stamp.topic not in self.changes.wanted:
             return []
@@ -145,7 +144,7 @@ class Subscriber:
         return effects
 
     def _arrive_late(self, event: ServiceNotified, epoch: Epoch) -> list[Effect]:
-        """An event of an epoch that is over, or of which we have not heard before a later one."""
+        """Notify an event of a past epoch, or of an unknown one below ours."""
         if not self._past or epoch < min(self._past):
             self._forgotten += len(self._past) == PAST
             return []  # it may be from before our first epoch
@@ -162,7 +161,7 @@ class Subscriber:
             self._forgotten += self._past.pop(min(self._past)).forgotten
 
     def _keep_for_later(self, event: ServiceNotified, epoch: Epoch, now: Time) -> list[Effect]:
-        """Keep an event of an epoch that has not begun here, but not too many."""
+        """Keep an event of an epoch that has not begun here, within bounds."""
         self.later.append(event)
         effects = [] if epoch in self._next else self._ask_for_layout(now)
         wait_for, retry_after = self._limits.wait_for, self._timing.retry_after
@@ -177,9 +176,9 @@ class Subscriber:
         return effects
 
     def _tag_first_of_later(self) -> list[Effect]:
-        """No manager tells us the layout: rather than to lose an event, notify it tagged.
+        """Notify the first event of an unknown layout, tagged, rather than lose it.
 
-        One of a topic that is yet to begin is dropped: it may be from before our time.
+        One of a topic that is yet to begin is dropped: it may be from before the topic begins here.
         """
         event = self.later.first()
         if self.front is None or event.topic not in self.front.done:
@@ -187,9 +186,9 @@ class Subscriber:
         return [Notify(event.topic, event.payload, stamp_of(event), in_order=False)]
 
     def _tag_unknown_of_later(self) -> list[Effect]:
-        """Notify events, tagged, of the epochs up to that of the first whose layout is not known.
+        """Notify events, tagged, of epochs without a layout, up to that of the first of them.
 
-        Not those of topics that are yet to begin: whether they are before our time is not known.
+        Events of topics that are yet to begin are dropped: they may be from before it begins.
         """
         assert self.front is not None
         self._tag_later_at = None
@@ -215,7 +214,7 @@ class Subscriber:
     def on_layout(
         self, layout: Layout, closings: tuple[EpochEnd, ...], known: Version, now: Time
     ) -> list[Effect]:
-        """A layout; of ours we may hear again, as managers that do not know us tell it."""
+        """Note a layout; ours may come again, from managers that do not know us."""
         self._closings.update((one.epoch, one) for one in closings)
         if self.front is None:
             self.front = Front(layout, (), self._limits)
@@ -242,7 +241,7 @@ class Subscriber:
         return effects
 
     def _patience(self) -> Time | None:
-        """How long we wait for the rest of an epoch: less if there may be none."""
+        """How long we wait for the rest of an epoch: less if its last numbers are not known."""
         end_for = self._limits.end_for
         return self._limits.wait_for if end_for is None or self._counts() else end_for
 
@@ -264,11 +263,11 @@ class Subscriber:
         counts, front = self._counts(), self.front
         assert front is not None
         if counts is None:
-            return self._limits.wait_for is None  # it would be for ever
+            return self._limits.wait_for is None  # else it would wait for ever
         return all(front.done[topic] >= number for topic, number in counts.items())
 
     def _end_epoch(self, now: Time) -> list[Effect]:
-        """Notify what waits still, and begin the next epoch."""
+        """Notify the events that still wait, and begin the next epoch."""
         front = self.front
         assert front is not None
         effects = front.give_up_until(None)
@@ -292,7 +291,7 @@ class Subscriber:
     # -- time ------------------------------------------------------------------------------------
 
     def _inquire_after(self, now: Time) -> list[Effect]:
-        """Ask managers, after a while, whether what is waited for will come."""
+        """Ask managers, after a while, whether the awaited numbers will come."""
         if self._timing.retry_after is None:
             return []
         self._ask_at = now + self._timing.retry_after
@@ -308,14 +307,14 @@ class Subscriber:
         return [*effects, *self._inquire_after(now)] if front.room else effects
 
     def next_wake(self) -> Time | None:
-        """When we ask again, or the time of something that waits is over."""
+        """When we ask again, or the time of a waiting event is over."""
         expiry = None if self.front is None else self.front.next_expiry()
         later = None if self.front is None else self._tag_later_at
         times = (self.changes.next_wake(), expiry, self._end_by, self._ask_at, later)
         return min((at for at in times if at is not None), default=None)
 
     def on_wake(self, now: Time) -> list[Effect]:
-        """Ask again, and notify those whose time is over."""
+        """Ask again, and notify the events whose time is over."""
         if self.front is None:
             return []
         effects: list[Effect] = []

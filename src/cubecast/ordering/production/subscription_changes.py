@@ -1,4 +1,4 @@
-"""How a subscription changes: one change at a time, with versions (hole T8).
+"""Changes of a subscription: one at a time, with versions (hole T8).
 
 | state | what happens | next |
 |---|---|---|
@@ -9,15 +9,14 @@
 | any | a new layout | *registering*, there; *at rest* if all was known |
 
 *Why in this order.*  A stamp that is numbered when all managers know the subscription names each
-pair of its topics.  Events of topics that we have which were numbered before, and may not name a
-new topic, come first: only when they were notified here does a new topic begin.  So every event
-that we are notified of names the higher topics that we are notified of, but for those before them.
+pair of its topics.  Events of our present topics that were numbered before, and may not name a new
+topic, come first: a new topic begins only when they were notified here.  So every event that we are
+notified of names the higher topics that we are notified of, except topics that begin after it.
 [T] Figure 7 asks managers one after the other, lowest topic last; a swap in between breaks that
-(T15). Here order does not matter: all are asked at once, and none of the answers is used before all
-came.
+(T15).  Here order does not matter: all are asked at once, and no answer is used before all came.
 
-The topic is asked for at the service before that, so nothing above the number where it begins is
-missed (T7).
+The service gets the subscription before that, so no event above the number where the topic begins
+is missed (T7).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from cubecast.ordering.timestamps import Number, Topic
 
 
 class ChangeState(Enum):
-    """How far a change of the subscription is."""
+    """The state of a change of the subscription."""
 
     AT_REST = "at rest"
     REGISTERING = "registering"
@@ -51,7 +50,7 @@ class ChangeState(Enum):
 
 
 class Changes:
-    """The subscription of one member: what it wants, what managers know, what is under way."""
+    """The subscription of one member: wanted topics, registered topics, the change under way."""
 
     def __init__(self, me: Source, timing: Timing, waiting: WaitingBounds, copies: int) -> None:
         self._me = me
@@ -60,9 +59,9 @@ class Changes:
         self._copies = copies
         self.state = ChangeState.AT_REST
         self.wanted: set[Topic] = set()
-        """As the application has said."""
+        """The topics that the application wants."""
         self.registered: frozenset[Topic] = frozenset()
-        """As all managers know it."""
+        """The topics that all managers know."""
         self.version: Version = me.life << 20
         """Above those of earlier lives: a life has fewer changes than that."""
         self._target: frozenset[Topic] = frozenset()
@@ -72,7 +71,7 @@ class Changes:
         """Managers that have not answered."""
         self._clocks: dict[Topic, Number] = {}
         self._until: Time | None = None
-        """When we ask again, or stop to wait for events without names."""
+        """When we ask again, or stop waiting for events that may not name new topics."""
         self._renew_at: Time | None = None
 
     @property
@@ -88,12 +87,12 @@ class Changes:
         self.wanted.add(topic)
 
     def want_no_more(self, topic: Topic) -> None:
-        """Let go of a topic; if it is wanted again, it begins again: some events are not ours."""
+        """Leave a topic; if it is wanted again, it begins again, as some events are not ours."""
         self.wanted.discard(topic)
         self._new -= {topic}
 
     def look(self, front: Front, now: Time) -> list[Effect]:
-        """Begin a change if there is something to change, and go on with the one under way."""
+        """Begin a change if one is needed, and continue the one under way."""
         if self.state is ChangeState.AT_REST and not self._is_settled(front):
             self.version += 1
             return self._begin_to_register(front, now)
@@ -105,7 +104,7 @@ class Changes:
         return self.wanted == self.registered == front.done.keys()
 
     def restart(self, front: Front, known: Version, now: Time) -> list[Effect]:
-        """A new layout: register there, if anything is new to its managers.
+        """Register in a new layout, if our subscription is new to its managers.
 
         They may know a later life of this member, if its clock went back since.
         """
@@ -127,7 +126,7 @@ class Changes:
         self._target = frozenset(self.wanted)
         self._clocks = {}
         topics = self._target | self.registered | front.done.keys()
-        if not topics:  # no manager knows of us, or has to
+        if not topics:  # no manager need know us
             self.registered = self._target
             self.state, self._until = ChangeState.AT_REST, None
             return []
@@ -146,7 +145,7 @@ class Changes:
         return [] if self._until is None else [WakeAt(self._until)]
 
     def on_registered(self, message: Registered, front: Front, now: Time) -> list[Effect]:
-        """A manager knows; when all do, wait for events that they have numbered before."""
+        """Note a manager's answer; when all have come, wait for events numbered before."""
         if self.state is not ChangeState.REGISTERING or message.version != self.version:
             return []
         self._missing.discard(message.by)
@@ -183,13 +182,13 @@ class Changes:
         return [*effects, *self._wake_after(self._timing.retry_after, now)]
 
     def on_begun(self, message: Begun, front: Front, now: Time) -> list[Effect]:
-        """A manager says where its topics begin; when all have, they are ours."""
+        """Note where a manager's topics begin; when all have answered, the topics are ours."""
         if self.state is not ChangeState.BEGINNING or message.version != self.version:
             return []
         clocks = dict(message.clocks)
         asked = {one for one in self._new if front.layout.manager_of(one) == message.by}
         if not asked <= clocks.keys():
-            return []  # no answer to what we asked: we ask again
+            return []  # not the answer to our question: ask again
         self._missing.discard(message.by)
         self._clocks.update((topic, clocks[topic]) for topic in asked)
         if self._missing:
@@ -220,7 +219,7 @@ class Changes:
         match self.state:
             case ChangeState.REGISTERING:
                 effects += self._register(front.layout, now)
-            case ChangeState.NAMING:  # what may not name a new topic is late from now on
+            case ChangeState.NAMING:  # events that may lack a name are late from now on
                 effects += self._begin_topics(front, now)
             case ChangeState.BEGINNING:
                 effects += self._ask_to_begin(front, now)

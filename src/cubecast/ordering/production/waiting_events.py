@@ -1,7 +1,7 @@
-"""Where events wait for others that come before them.
+"""The room where events wait for others that come before them.
 
-Each waits for one number of one topic at a time; the front that lets it go looks for the next.  So
-an event that is notified wakes those that wait for it, and no others.
+Each event waits for one number of one topic at a time; then the front looks for the next one.  So
+a notified event wakes the events that wait for it, and no others.
 
 Invariants: an event is in the room once, by its topic and number; `size` is the sum of `size_of`.
 """
@@ -26,7 +26,7 @@ def size_of(event: ServiceNotified) -> int:
 
 
 class Guest(NamedTuple):
-    """An event that waits, until when, and what for."""
+    """A waiting event: until when it waits, and for which place."""
 
     until: Time | None
     event: ServiceNotified
@@ -34,7 +34,7 @@ class Guest(NamedTuple):
 
 
 class WaitingRoom:
-    """The events that wait at one subscriber, the first that came first."""
+    """The waiting events of one subscriber, in the order of arrival."""
 
     def __init__(self) -> None:
         self._guests: dict[Place, Guest] = {}
@@ -52,7 +52,7 @@ class WaitingRoom:
         return place in self._guests
 
     def add(self, place: Place, guest: Guest) -> None:
-        """Let an event wait, or wait on for something else."""
+        """Let an event wait, or wait on for another place."""
         if place not in self._guests:
             self.size += size_of(guest.event)
         self._guests[place] = guest
@@ -60,7 +60,7 @@ class WaitingRoom:
         heappush(self._by_topic.setdefault(topic, []), (number, place))
 
     def reached(self, topic: Topic, number: Number) -> list[Place]:
-        """Those that waited for nothing above this number; they are still in the room."""
+        """The events that waited for a number up to this one; they are still in the room."""
         heap = self._by_topic.get(topic)
         found: list[Place] = []
         while heap and heap[0][0] <= number:
@@ -73,7 +73,7 @@ class WaitingRoom:
         return found
 
     def all(self) -> list[Guest]:
-        """All that wait, to be added again or to leave: what they wait for is forgotten."""
+        """All waiting events, to be added again or to leave; their awaited places are cleared."""
         self._by_topic.clear()
         return list(self._guests.values())
 
@@ -86,7 +86,7 @@ class WaitingRoom:
             self.leave(place)
 
     def leave(self, place: Place) -> ServiceNotified:
-        """Take an event out; what it waited for is forgotten when that comes."""
+        """Take an event out; its entry by topic is dropped when that number is reached."""
         event = self._guests.pop(place).event
         self.size -= size_of(event)
         return event
@@ -111,13 +111,13 @@ class Backlog:
         self.size += size_of(event)
 
     def first(self) -> ServiceNotified:
-        """Take the first out."""
+        """Take out the first event."""
         event = self._events.popleft()
         self.size -= size_of(event)
         return event
 
     def keep(self, wanted: Callable[[ServiceNotified], bool]) -> list[ServiceNotified]:
-        """Take out, and return, all that are not wanted."""
+        """Take out, and return, all events that are not wanted."""
         events = list(self._events)
         self._events.clear()
         self.size = 0

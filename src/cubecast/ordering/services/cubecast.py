@@ -1,9 +1,9 @@
 """Order across topics on cubecast itself: causal order within a topic stays, and nothing is lost.
 
 A member's inbox is the topic `$cubecast.ordering.<name>`, which that member alone subscribes to: no
-pattern that begins with a wildcard matches it.  An inbox that is not read drops rather than
-holding up those who write to it, because modules repeat what was not answered.  Events do hold up
-their publishers: each topic is read by a task of its own, at the pace of the application.
+pattern that begins with a wildcard matches it.  An unread inbox drops messages rather than hold up
+their senders, because modules repeat messages without an answer.  Events do hold up their
+publishers: each topic is read by a task of its own, at the pace of the application.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 HIDDEN = "$" + INBOX
 FOR_EVER_S = 1e9
-"""An event that has its stamp waits for credit: others would wait for it in vain."""
+"""An event that has its stamp waits for credit: without it, others would wait in vain."""
 _members: WeakKeyDictionary[Node, set[Member]] = WeakKeyDictionary()
-"""The members that are made at each node and not closed."""
+"""The open members at each node."""
 Take: TypeAlias = "Callable[[Subscription], Awaitable[None]]"
 
 
 def members_at(node: Node) -> set[Member]:
-    """The names of the members that are made at a node and not closed."""
+    """The names of the open members at a node."""
     return _members.setdefault(node, set())
 
 
@@ -50,7 +50,7 @@ class SubscriptionReader:
     async def begin(
         cls, subscription: Subscription, take: Take, on_failure: OnFailure
     ) -> SubscriptionReader:
-        """Enter a subscription, and read it until it ends; if it fails, say so."""
+        """Enter a subscription, and read it until it ends; report a failure."""
 
         async def read() -> None:
             try:
@@ -102,7 +102,7 @@ class CubecastService:
         self._inbox = await SubscriptionReader.begin(inbox, take, on_failure)
 
     async def close(self) -> None:
-        """Subscribe to nothing more; the node is the caller's."""
+        """End all subscriptions; the node is the caller's."""
         readings = [*self._reading.values(), *([self._inbox] if self._inbox else [])]
         self._reading.clear()
         members_at(self._node).discard(self.name)
@@ -113,7 +113,7 @@ class CubecastService:
         await self._node.publish(topic, data, timeout=FOR_EVER_S)
 
     async def flush(self) -> None:
-        """What a node has accepted is sent before it leaves."""
+        """Do nothing: a node sends accepted messages before it leaves."""
 
     async def send(self, member: Member, data: bytes) -> None:
         await self._node.publish(HIDDEN + member, data, timeout=FOR_EVER_S)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from cubecast.ordering.messages import Member
 
 INBOX = "cubecast.ordering."
-"""What the topics of inboxes begin with; no event is published there."""
+"""The prefix of the topics of inboxes; no event is published there."""
 MAX_NAME_BYTES = 255
 
 
 def check_name(name: Member) -> None:
-    """TypeError or ValueError, in one line, unless a member may have this name in any service."""
+    """Raise TypeError or ValueError, in one line, unless the name is valid in any service."""
     if not isinstance(name, str):
         raise TypeError(f"the name of a member must be a str, not {type(name).__name__}")
     if not name:

@@ -53,7 +53,7 @@ class NatsService:
         await self._connection.flush()
 
     async def close(self) -> None:
-        """Subscribe to nothing more; the connection is the caller's."""
+        """End all subscriptions; the connection is the caller's."""
         if not self._connection.is_closed:
             for subscription in (*self._subscriptions.values(), self._inbox):
                 if subscription is not None:
@@ -78,7 +78,7 @@ class NatsService:
                 await full
 
         self._subscriptions[topic] = await self._connection.subscribe(topic, cb=take)
-        await self._connection.flush()  # the server knows it
+        await self._connection.flush()  # until the server has the subscription
 
     async def unsubscribe(self, topic: Topic) -> None:
         subscription = self._subscriptions.pop(topic, None)

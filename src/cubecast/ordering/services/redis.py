@@ -2,8 +2,8 @@
 
 A member's inbox is the channel `cubecast.ordering.<name>`; topics are channels as they are.
 
-What a member publishes and sends goes in one order: all that has gathered is written at once, and
-the next lot when the server has answered.  So a publisher does not wait a round trip for each.
+Publications and messages of a member go in one order: all that have gathered are written at once,
+and the next lot when the server has answered.  So a publisher does not wait a round trip for each.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RedisService:
         await self._confirm(INBOX + self.name)
 
     async def close(self) -> None:
-        """Subscribe to nothing more; the client is the caller's."""
+        """End all subscriptions; the client is the caller's."""
         self._closing = True  # the client's timeout may swallow a cancellation
         for task in self._tasks:
             task.cancel()
@@ -101,7 +101,7 @@ class RedisService:
         await self._channels.unsubscribe(topic)
 
     async def _confirm(self, channel: str) -> None:
-        """Wait until the server says that we are subscribed."""
+        """Wait until the server confirms a subscription."""
         await self._confirmed.setdefault(channel, asyncio.Event()).wait()
         self._check()
 
@@ -161,7 +161,7 @@ class RedisService:
     # -- failures ----------------------------------------------------------------------------------
 
     def _fail(self, error: Exception) -> None:
-        """The server is gone and did not come back: say so to all that wait."""
+        """Report to all that wait that the server is gone and did not come back."""
         self._failure = error
         for event in (self._room, *self._confirmed.values()):
             event.set()

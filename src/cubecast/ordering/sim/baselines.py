@@ -1,9 +1,9 @@
-"""What order across topics is compared with, as modules of the same world.
+"""Baselines for order across topics, as modules of the same world.
 
 *Bare*: the event service alone.  *Per topic*: each topic's manager numbers its events, and
 subscribers notify them in that order; nothing orders events of two topics.  *One sequencer*: all
 events of all topics go through one member, as in one group of JGroups with SEQUENCER over TCP
-([T] 6.2): it numbers them and sends each to every member, which drops what it does not want.
+([T] 6.2): it numbers them and sends each to every member, which drops unwanted ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Numbered(msgspec.Struct, frozen=True, tag=True):
 
 
 class BareModule:
-    """Events as the service brings them."""
+    """Events in the order of the service."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ SWAPPERS = ("topmost", "nearest", "every")
 
 @dataclass(frozen=True, slots=True)
 class Swaps:
-    """When and by whom topics are swapped."""
+    """The rule of swaps: when topics are swapped, and which manager does it."""
 
     alpha: float
     beta: float
@@ -51,7 +51,7 @@ class Swaps:
 
 @dataclass(frozen=True, slots=True)
 class DrawnPublications:
-    """Who publishes on which topic, one event after the other."""
+    """The publisher and the topic of each event, one after the other."""
 
     topics: Ints
     publishers: Ints
@@ -65,7 +65,7 @@ class DrawnPublications:
         events: int,
         shuffle_at: int | None = None,
     ) -> DrawnPublications:
-        """By chance; from event `shuffle_at` on, another topic has each popularity (Figure 20)."""
+        """Draw publications; from event `shuffle_at` on popularities are shuffled (Figure 20)."""
         topics: Ints = rng.choice(len(chances), size=events, p=chances)
         publishers: Ints = rng.integers(0, nodes, size=events)
         if shuffle_at is not None:
@@ -75,7 +75,7 @@ class DrawnPublications:
 
 @dataclass(slots=True)
 class Course:
-    """What became of each event, in ms; latencies of events that never ended are not there."""
+    """The latencies of events, in ms; events that never ended have none."""
 
     ordering: dict[int, float] = field(default_factory=dict)
     latency: dict[int, float] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Course:
     """Timestamps that met a manager of a later epoch."""
 
     def mean(self, values: dict[int, float], first: int, last: int) -> float:
-        """Of the events from `first` on, before `last`; 0 if none of them ended."""
+        """The mean over the events from `first` on, before `last`; 0 if none of them ended."""
         found = [values[event] for event in range(first, last) if event in values]
         return sum(found) / len(found) if found else 0.0
 

@@ -19,7 +19,7 @@ from cubecast.ordering.sim.links import Floats, Ints, LinkDelays, mixed
 BITS, DIGIT = 48, 4
 """Ids have 12 hexadecimal digits here: enough to be distinct, and whole as floating numbers."""
 CANDIDATES = 4
-"""So many nodes that fit are looked at for the nearest."""
+"""How many fitting nodes are compared to find the nearest."""
 
 
 class Pastry:
@@ -38,7 +38,7 @@ class Pastry:
             np.int64
         )
         self.managers: Ints = self.roots(self.keys)
-        """The node that is the root of each topic's key manages the topic (`rendezvous`)."""
+        """Topic -> the node that is the root of its key, which manages it (`rendezvous`)."""
 
     def roots(self, keys: Ints) -> Ints:
         """The nodes whose ids are closest to keys, on the ring."""

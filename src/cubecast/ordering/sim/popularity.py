@@ -1,4 +1,4 @@
-"""Which topics events and subscriptions choose ([T] 6.1: uniform, or by a power law).
+"""The topics that events and subscriptions choose ([T] 6.1: uniform, or by a power law).
 
 Reading: the power law is Pareto's with x_m = 1, a topic is the whole part of a draw.  With 1,000
 topics that gives what the paper says of its shapes: 5 topics (0.5 %) have 80.1 % at 0.901, and 396
@@ -34,9 +34,9 @@ def shares(topics: int, shape: float, tail: str = "redrawn") -> Floats:
 def subscriptions(
     rng: np.random.Generator, subscribers: int, count: int, chances: Floats, draws: str
 ) -> npt.NDArray[np.bool_]:
-    """Who (row) subscribes to which topic (column).
+    """A matrix: whether a node (row) subscribes to a topic (column).
 
-    `count` *distinct* topics each, or as many as `count` *repeated* draws come to.
+    `count` *distinct* topics each, or as many as `count` *repeated* draws yield.
     """
     topics = len(chances)
     found = np.zeros((subscribers, topics), dtype=np.bool_)
@@ -53,6 +53,6 @@ def subscriptions(
 
 
 def shared(subscribed: npt.NDArray[np.bool_], least: int = 2) -> npt.NDArray[np.bool_]:
-    """Pairs of topics that at least so many subscriptions have both of ([T] Figure 4)."""
+    """Pairs of topics that share at least `least` subscriptions ([T] Figure 4)."""
     counts = subscribed.T.astype(np.float32) @ subscribed.astype(np.float32)
     return np.asarray(counts >= least)

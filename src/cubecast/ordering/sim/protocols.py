@@ -22,12 +22,12 @@ UNBOUNDED = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a module may wait for, and whether topics change places."""
+    """The bounds of waiting, and whether topics change places."""
 
     buffer: int | None = 0
-    """Events that may wait at a subscriber; None: as many as come."""
+    """Events that may wait at a subscriber; None: no bound."""
     wait_us: Time | None = None
-    """How long one waits; None: for ever."""
+    """How long an event waits; None: for ever."""
     swapping: Swapping | None = None
     retry_us: Time | None = None
 
@@ -61,11 +61,11 @@ def _config(options: Options) -> FaithfulConfig:
 def subscribe_all(
     world: TimedWorld, wanted: Mapping[int, Collection[int]], *, in_place: bool
 ) -> None:
-    """Have every node subscribe to its topics, one after the other, before anything is published.
+    """Let every node subscribe to its topics, one after the other, before any publication.
 
     `in_place`: subscriptions of the faithful mode are there from the beginning, with clocks of 0.
-    Made one by one, each takes a number of its topics, which those who subscribed before never
-    hear of (hole T7): they wait for it as long as they may.
+    Made one by one, each takes a number of its topics, of which earlier subscribers never hear
+    (hole T7): they wait for it as long as they may.
     """
     for node, topics in sorted(wanted.items()):
         module = world.modules[node]

@@ -1,7 +1,7 @@
-"""Event services in virtual networks: by which nodes messages and events travel.
+"""Event services in virtual networks: the routes of messages and events.
 
 A service says where the manager of a topic lives, which nodes a message from point to point passes,
-and along which links an event reaches its subscribers.  Times are the world's business.
+and along which links an event reaches its subscribers.  The world adds times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Service(Protocol):
         ...
 
     def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[EventHop]:
-        """How an event spreads: every node but the root once, after the node it comes from."""
+        """The links along which an event spreads: each node but the root once, after its source."""
         ...
 
 

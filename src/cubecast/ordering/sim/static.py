@@ -23,7 +23,7 @@ ENTRY_BYTES = 24
 class Routes:
     """How long messages take, in ms, of many events at once.
 
-    `draws` are the events' numbers: where messages have delays of their own, they tell them apart.
+    `draws` are the events' numbers: they distinguish messages where each has its own delay.
     """
 
     pastry: Pastry
@@ -103,7 +103,7 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class EventSample:
-    """What became of each event, in ms and entries."""
+    """The latency and the timestamp of each event, in ms and entries."""
 
     ordering: Floats
     diffusion: Floats

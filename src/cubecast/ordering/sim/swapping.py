@@ -57,7 +57,7 @@ class Traffic:
         self._asked: Ints = np.full(topics, -1, np.int64)
 
     def run(self, until_ms: float) -> Course:
-        """Publish everything, and see what ends by then."""
+        """Publish all events, and return the course of those that end by then."""
         for event in range(len(self.published.topics)):
             self._at(event * self.every_ms, lambda event=event: self._ask(event))  # type: ignore[misc]
         while self._queue and self._queue[0][0] <= until_ms:
@@ -72,7 +72,7 @@ class Traffic:
     # -- timestamps ------------------------------------------------------------------------------
 
     def _ask(self, event: int) -> None:
-        """A publisher asks its topic's manager."""
+        """Request a timestamp from the manager of the event's topic."""
         if event in self.course.ordering:
             return
         topic, node = self.published.topics[event], self.published.publishers[[event]]
@@ -105,7 +105,7 @@ class Traffic:
         self._pass_on(walk, place)
 
     def _complete(self, walk: _Walk) -> None:
-        """Back to the publisher, who hands the event to the service."""
+        """Return a timestamp to the publisher, which hands the event to the service."""
         event, group = walk.event, walk.group
         source, draw = self.published.publishers[[event]], np.array([event])
         back = float(self.routes.back(group[-1:], source, draw)[0])
@@ -133,7 +133,7 @@ class Traffic:
             self._at(self.now + delay, lambda: self._swap(topic, lower))
 
     def _system(self) -> int:
-        """T_s lives at the node that manages the topic that was the lowest."""
+        """The node of T_s: the one that manages the topic that was the lowest."""
         return int(np.argmax(self.orders[0]))
 
     def _swap(self, topic: int, lower: int) -> None:

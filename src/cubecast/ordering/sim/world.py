@@ -70,7 +70,7 @@ Action: TypeAlias = Callable[[], None]
 
 @dataclass
 class TimedWorld:
-    """Nodes that take part have a module; others only pass on."""
+    """Nodes that publish, subscribe or manage have a module; others only pass on."""
 
     make: Make
     service: Service
@@ -78,7 +78,7 @@ class TimedWorld:
     order: Sequence[int]
     """All topics, the highest first."""
     nodes: Collection[int]
-    """Those that publish or subscribe; managers are added."""
+    """Nodes that publish or subscribe; managers are added."""
     send_us: int = 0
     now: Time = 0
     modules: dict[int, Module] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class TimedWorld:
     stamped: dict[int, Time] = field(default_factory=dict)
     stamps: dict[int, Timestamp | Stamp] = field(default_factory=dict)
     sends: int = 0
-    """Messages and events, link by link."""
+    """Messages and events, counted once per link."""
     _queue: list[tuple[Time, int, Action]] = field(default_factory=list)
     _count: int = 0
     _free: dict[int, Time] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class TimedWorld:
             self.run()
 
     def publish_at(self, time: Time, node: int, topic: int, event: int) -> None:
-        """Publish an event when it is time."""
+        """Publish an event at a time."""
 
         def publish() -> None:
             self.published[event] = self.now
@@ -129,7 +129,7 @@ class TimedWorld:
         self._at(time, publish)
 
     def run(self, until: Time | None = None) -> None:
-        """Let everything happen, or what happens by then."""
+        """Run all events, or those until then."""
         while self._queue and (until is None or self._queue[0][0] <= until):
             self.now, _, action = heappop(self._queue)
             action()
@@ -179,15 +179,15 @@ class TimedWorld:
         self._travel(source, route, lambda: self._do(target, cause))
 
     def _travel(self, node: int, route: Sequence[int], then: Action, place: int = 0) -> None:
-        """Pass a message on along a route, then do something."""
+        """Pass a message on along a route, then run `then`."""
         if place == len(route):
-            self._at(self.now, then)  # in turn with what is due already
+            self._at(self.now, then)  # after events that are due already
             return
         following = route[place]
         self._hop(node, following, lambda: self._travel(following, route, then, place + 1))
 
     def _hop(self, source: int, target: int, then: Action) -> None:
-        """One link: wait for the sender to be free, and for what is before us on the link."""
+        """Cross one link: wait for the sender to be free, and for earlier messages on the link."""
         self.sends += 1
         leaves = self.now
         if self.send_us:
@@ -213,7 +213,7 @@ class TimedWorld:
         self._travel(source, way, spread)
 
     def _tree(self, root: int, topic: int, wanted: frozenset[int]) -> Mapping[int, list[int]]:
-        """Whom each node passes an event on to; the last tree of a topic and root is kept."""
+        """The children of each node in a topic's tree; the last tree per topic and root is kept."""
         known = self._trees.get((root, topic))
         if known is not None and known[0] == wanted:
             return known[1]
@@ -230,7 +230,7 @@ class TimedWorld:
         wanted: Collection[int],
         event: ServiceNotified,
     ) -> None:
-        """An event reaches a node of its tree: pass it on, then hand it over."""
+        """Pass an event on at a node of its tree, then hand it over."""
         for child in below.get(node, ()):
             self._hop(node, child, lambda child=child: self._fall(child, below, wanted, event))  # type: ignore[misc]
         if node in wanted:
@@ -239,7 +239,7 @@ class TimedWorld:
     # -- what came of it -------------------------------------------------------------------------
 
     def notifications(self) -> dict[Member, list[Notification]]:
-        """What each subscriber saw, for the judge."""
+        """The notifications of each subscriber, for the judge."""
         return {
             member(node): [one.notification for one in seen] for node, seen in self.seen.items()
         }

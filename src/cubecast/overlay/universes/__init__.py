@@ -1,4 +1,4 @@
-"""Synthetic universes: who subscribes to what, as flat arrays, with numpy and without Spark.
+"""Synthetic universes: subscriptions as flat arrays, with numpy and without Spark.
 
 A universe is ``(topics, offsets, members)``, three arrays of 64-bit integers: the subscribers of
 ``topics[i]`` are ``members[offsets[i]:offsets[i + 1]]``, sorted, none twice.  Topics are sorted.

@@ -3,12 +3,12 @@
 Topics and nodes lie on a line of interests, both in the order of their ids.
 
 1. The sizes of topics and the activity of nodes are power laws (`laws`), dealt out by chance.
-2. Each node has one topic at home: the one at its place on the line.  So no node is without topic.
+2. Each node has one topic at home: the one at its place on the line.  So every node has a topic.
    Homes take their share of each topic's size.
 3. A node that wants more topics looks for them around its home.  For each further `interest`
    topics it wants, it has another random place on the line: a busy node has many interests.
-4. The rest of a topic are nodes drawn in proportion to what they want.  A draw comes from the
-   topic's community with probability `correlation`, else from all nodes.
+4. The other subscribers of a topic are drawn in proportion to the topics they want.  A draw comes
+   from the topic's community with probability `correlation`, else from all nodes.
 5. The community of a topic is the smallest block around its place with `spread` interests per
    subscriber; blocks have lengths of a power of two, so communities are nested or apart.
 
@@ -33,14 +33,14 @@ from cubecast.overlay.universes.streams import Bits, Longs, Universe, draws, nam
 _SIZE, _ACTIVITY, _MEMBERS, _INTERESTS = 11, 12, 13, 14
 """Purposes of streams."""
 CHUNK_PAIRS = 1 << 19
-"""Topics are generated in chunks of about so many pairs; the result does not depend on it."""
+"""Topics are generated in chunks of about this many pairs; the result does not depend on it."""
 PATIENCE = 24
-"""A topic that has not found its subscribers after so many draws for each takes the nearest."""
+"""A topic that lacks subscribers after so many draws for each takes the nearest."""
 
 
 @dataclass(frozen=True)
 class UniversePlan:
-    """What all topics of a universe share, and each task computes for itself."""
+    """The data that all topics of a universe share, and each task computes for itself."""
 
     run: int
     parameters: BipartiteParameters
@@ -75,7 +75,7 @@ def plan(run: int, parameters: BipartiteParameters) -> UniversePlan:
 
 
 def _interests(run: int, extra: Longs, most: int) -> tuple[Longs, Longs, Longs]:
-    """Where each node looks for its topics: at home, and for each `most` of them elsewhere."""
+    """The places where each node looks for its topics: at home, and for each `most` elsewhere."""
     owned = -(-extra // most)
     owners = np.repeat(np.arange(len(extra), dtype=np.int64), owned)
     number = np.arange(len(owners)) - np.repeat(np.cumsum(owned) - owned, owned)

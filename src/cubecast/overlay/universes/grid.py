@@ -27,7 +27,7 @@ _NODE, _TOPIC = 1, 2
 
 @dataclass(frozen=True)
 class GridParameters:
-    """What [N] leaves open; lengths are in sides of the torus."""
+    """The parameters that [N] leaves open; lengths are in sides of the torus."""
 
     copies_exponent: float = 3.0
     """A topic has c places with probability in proportion to c^-copies_exponent ..."""

@@ -13,7 +13,7 @@ import numpy as np
 from cubecast.overlay.universes.streams import Doubles, Longs
 
 STEEPEST, FLATTEST = 12.0, 0.0
-"""Exponents between which one is looked for."""
+"""The range of exponents that is searched."""
 HALVINGS = 60
 
 
@@ -42,8 +42,8 @@ def _within(sizes: Longs, total: int, least: int, most: int) -> Longs:
     """Sizes, largest first, moved between their bounds without a change of their sum.
 
     Rounding may leave a size beside a bound.  And near the largest sum no slope is steep enough,
-    so that sizes are scaled beyond `most`: what is cut off goes to the next lower topics, as a
-    steeper law would have it.
+    so that sizes are scaled beyond `most`: the excess goes to the next lower topics, as a steeper
+    law would have it.
     """
     clipped = np.clip(sizes, least, most)
     missing = total - int(clipped.sum())

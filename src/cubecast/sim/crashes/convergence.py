@@ -1,8 +1,8 @@
 """When a run with crashes is over: processes that watch each other never rest, but they settle.
 
-A world has *settled* when every publication was taken, nobody holds or retains a message, everyone
-has joined what it wants and left what it leaves, and all nodes that are up are in one view of
-exactly those.
+A world has *settled* when every publication was taken, no node holds or retains a message, every
+node has joined the topics it subscribes to and left those it leaves, and all nodes that are up are
+in one view of exactly these nodes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from cubecast.sim.params import Params
 from cubecast.sim.world import HorizonReached
 
 LOOKS = 32
-"""How often a run is looked at within the bound, to end it when all is done."""
+"""How often a run is checked within the bound, to end it as soon as it has settled."""
 
 
 def liveness_bound(params: Params, recovery: Time, publications: int) -> Time:
-    """How long after the last fault a run may take to converge.
+    """The longest time that a run may take to converge after the last fault.
 
     round  = log2(N) · round trip + ack_delay        a frame down a tree, its ACKs back up
     repair = resend_max + round                      the first repair after the last loss
     bound  = 3 · recovery + 4 · repair + publications · round
 
-    Three recoveries: who died last is excluded; who was excluded is found and returns; and once
-    more for who came when that was under way.  Four repairs: of what is asked, answered, decided
-    and fed.  A round for every publication: with the smallest window they go one by one.
+    Three recoveries: the node that died last is excluded; an excluded node is found and returns;
+    one more for a node that came during these.  Four repairs: of a question, its answer, the
+    decision and the feeding.  A round for every publication: with the smallest window they go one
+    by one.
     """
     config = params.config()
     depth = max(1, (params.nodes - 1).bit_length())
@@ -37,14 +38,14 @@ def liveness_bound(params: Params, recovery: Time, publications: int) -> Time:
 
 
 def run_until(world: MortalWorld, at: Time) -> None:
-    """Let time pass, whether something is left to do or not."""
+    """Let time pass until `at`, whether events are left or not."""
     with suppress(HorizonReached):
         world.run(until=at)
     world.now = max(world.now, at)
 
 
 def settle(world: MortalWorld, bound: Time) -> bool:
-    """Run until all is done, at most for the bound; whether it is."""
+    """Run until the world has settled, at most for the bound; return whether it has."""
     start = world.now
     for look in range(1, LOOKS + 1):
         run_until(world, start + bound * look // LOOKS)
@@ -54,7 +55,7 @@ def settle(world: MortalWorld, bound: Time) -> bool:
 
 
 def unsettled(world: MortalWorld) -> str:
-    """What is left to do, in words; nothing if all is done.
+    """What is left to do, as text; empty if the world has settled.
 
     Where no node crashes, a protocol may do without views.
     """

@@ -1,9 +1,9 @@
 """Crashes for good and a perfect detector, for protocols that assume both ([B] 3).
 
-Detection is perfect: each process that has not crashed is told of every crash, the upper bound of
-`detect` later at most, and of no other unless `suspect` says so.  The lower bound is above the
-longest way of a message, as with a time-out of one round trip: whatever the dead sent itself has
-arrived.
+Detection is perfect: each process that has not crashed is told of every crash, at most the upper
+bound of `detect` later, and of no other unless `suspect` says so.  The lower bound is above the
+longest way of a message, as with a time-out of one round trip: everything that the crashed node
+sent itself has arrived.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MakeProcess = Callable[[NodeId, Port], Process]
 
 
 class CrashStopWorld(MortalWorld):
-    """A world in which everybody is told who crashed, each at a time that `rng` draws.
+    """A world in which every node is told who crashed, each at a time that `rng` draws.
 
     `detect` is the range of times from a crash to each process's notice of it.  The papers'
     protocols number messages in their own ways and report no losses, so there is no ledger.
@@ -43,7 +43,7 @@ class CrashStopWorld(MortalWorld):
         super().__init__(nodes, lambda node, port, life: make(node, port), network, **options)
 
     def crash(self, node: NodeId) -> None:
-        """`node` stops now, for good; the others hear of it, each at its own time."""
+        """Stop `node` now, for good; each other node hears of it at its own time."""
         super().crash(node)
         for other in range(len(self.processes)):
             delay = self._rng.randint(*self._detect)
@@ -53,7 +53,7 @@ class CrashStopWorld(MortalWorld):
         raise ValueError(f"node {node} cannot restart: crashes are for good here")
 
     def _notice(self, node: NodeId, crashed: NodeId, now: Time) -> None:
-        self.suspect(node, crashed)  # the dead do not listen
+        self.suspect(node, crashed)  # a crashed node does not listen
 
 
 def detection_range(longest_way: Time, dimension: int) -> tuple[Time, Time]:

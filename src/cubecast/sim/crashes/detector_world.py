@@ -1,4 +1,4 @@
-"""A world for failure detectors alone: who finds out what, when, and at what cost.
+"""A world for failure detectors alone: which node detects what, when, and at what cost.
 
 Events are handled in order of time, then of their making, so a run is determined by its inputs.
 `delay(source, destination)` says how long a message travels, or None if it is lost.
@@ -37,15 +37,15 @@ class Detection:
         self.delay = delay
         self.now: Time = 0
         self.nodes: dict[NodeId, Detector] = {}
-        """Detectors that run: crashed ones are not among them."""
+        """Detectors that run, without the crashed ones."""
         self.sent: Counter[str] = Counter()
         """Messages by kind since the counter was last cleared."""
         self.bytes = 0
         """Their encoded size, if this world was told to `weigh` them."""
         self.changes: list[tuple[Time, NodeId, int]] = []
-        """(when, at whom, suspects), as `on_change` told."""
+        """(time, observing node, its suspects), as `on_change` reported."""
         self.news: list[tuple[Time, NodeId, NodeId, tuple[str, ...]]] = []
-        """(when, at whom, of whom, what), as `on_news` told."""
+        """(time, receiving node, source node, news), as `on_news` reported."""
         self._make = make
         self._weigh = weigh
         self._lives: Counter[NodeId] = Counter()
@@ -59,22 +59,22 @@ class Detection:
     # -- what happens to nodes -------------------------------------------------------------------
 
     def crash(self, nodes: Iterable[NodeId]) -> None:
-        """They stop at once; what they have sent is still on its way."""
+        """Stop nodes at once; their messages that are under way still arrive."""
         for node in nodes:
             del self.nodes[node]
             self._lives[node] += 1
 
     def start(self, nodes: Iterable[NodeId], members: int, view: int = 0) -> None:
-        """Processes begin here that know nothing but the members."""
+        """Begin processes that know nothing but the members."""
         for node in nodes:
             self._begin(node, members, self.now, view)
 
     def pause(self, node: NodeId, until: Time) -> None:
-        """Nothing happens at `node` before `until`; messages and wakes wait for it."""
+        """Suspend `node` until `until`; messages and wakes wait for it."""
         self._paused[node] = until
 
     def resume(self) -> None:
-        """Nobody is paused any more; what waited for a node comes when its pause was to end."""
+        """End all pauses; what waited for a node still comes when its pause was to end."""
         self._paused.clear()
 
     def _begin(self, node: NodeId, members: int, at: Time, view: int = 0) -> None:
@@ -144,7 +144,7 @@ class Detection:
     # -- what is known ---------------------------------------------------------------------------
 
     def suspects(self) -> dict[NodeId, int]:
-        """Of every node that runs, whom it suspects."""
+        """The suspects of every node that runs."""
         return {node: detector.suspects for node, detector in self.nodes.items()}
 
     def ignorant(self, crashed: int) -> list[NodeId]:
@@ -164,13 +164,13 @@ class Rounds(Detection):
         super().__init__(config, members, lambda source, destination: 1, make=make)
 
     def round(self) -> int:
-        """One round of tests; how many there were.  What happens between rounds happens now."""
+        """Run one round of tests; return how many there were.  Calls between rounds act at once."""
         self.sent.clear()
         self.run(self.now + self.config.test_every)
         return self.sent["test"]
 
     def rounds_until_known(self, crashed: int, at_most: int) -> int:
-        """Rounds until every node that runs knows who is crashed; `at_most` + 1 if they do not."""
+        """Rounds until every running node knows the crashed ones; `at_most` + 1 if they do not."""
         for count in range(at_most + 1):
             if not self.ignorant(crashed):
                 return count

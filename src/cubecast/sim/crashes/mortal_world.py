@@ -1,11 +1,11 @@
 """A world in which processes end and begin again.
 
 Theory of operation.  A node has one *life* after the other.  A crash ends one at once, between two
-copies of a broadcast if so planned: no message, timer or consumption reaches it any more, what it
-still does reaches nobody, and what it had not handed to the protocol is dropped; what it sent is on
-its way.  A restart makes a new process, which knows nothing, with a new port; the application
-subscribes again to what it had.  Nobody is told of a crash: processes have a detector of their own,
-or live in a `cubecast.sim.crashes.crash_stop.CrashStopWorld`.
+copies of a broadcast if so planned: no message, timer or consumption reaches it any more, its
+further output reaches no node, and publications not yet handed to the protocol are dropped; what it
+sent before is on its way.  A restart makes a new process, which knows nothing, with a new port; the
+application subscribes again to its topics.  No node is told of a crash: processes have a detector
+of their own, or live in a `cubecast.sim.crashes.crash_stop.CrashStopWorld`.
 
 Nodes are *places* with an address of their own, and the trace speaks of these.  The slot that a
 process has in its view is the protocol's affair: messages are addressed to slots, and the sender's
@@ -13,14 +13,14 @@ view says whose address that is.  So a slot can change hands, as it does among l
 
 Invariants:
 
-1. A message reaches the life it was sent to or nobody: it is bound to that life's receiver when it
-   is sent.  What is sent to a node that is down reaches nobody.  So it is with TCP.
-2. Whoever receives a message is told by which incarnation of its sender it was sent.
+1. A message reaches the life it was sent to or no node: it is bound to that life's receiver when it
+   is sent.  A message to a node that is down reaches no node.  So it is with TCP.
+2. The receiver of a message is told which incarnation of its sender sent it.
 3. The *ledger* says which message is number so-and-so of a stream.  It is kept from the order in
    which publications were handed to the protocol and taken; every delivery is held against it.  So
    what a process reports as lost is named in the trace without asking the process.
-4. Whenever a life ends or a view is installed, the trace has first what is ``stable`` by then: what
-   everyone had taken in before nobody can have lost by that.
+4. Whenever a life ends or a view is installed, the trace first gets the messages that are
+   ``stable`` by then: a message that all had consumed before cannot be lost by that event.
 
 A process may have, besides the methods of `Process`: ``on_packet(message, sender, life, now)``,
 called instead of ``on_message`` with the sender's incarnation, or with what its ``seal()`` said
@@ -66,25 +66,25 @@ PageKey = tuple[NodeId, int, Topic]
 """A stream of a topic: its source and incarnation."""
 
 LOOK_EVERY: Time = 50
-"""How often a node that is about to leave looks whether it may."""
+"""How often a node that is about to leave checks whether it may."""
 MAX_NAMED = 1_000_000
-"""Nobody honest reports more messages as lost at a time."""
+"""An honest node never reports more messages as lost at a time."""
 
 
 class MessageInFlight(NamedTuple):
-    """A message on its way, and who sent it: an incarnation, or what the process calls itself."""
+    """A message on its way, and its sender: an incarnation, or what the process calls itself."""
 
     message: Message
     seal: object
     slot: NodeId
-    """Under which number its sender goes in its view."""
+    """The slot of the sender in its own view."""
     kind: str
     stream: Any
-    """Of a publication, as `Hold` looks for it."""
+    """The stream of a publication, as `Hold` looks for it."""
 
 
 class Gone:
-    """What is at a node that is down."""
+    """The placeholder for the process of a node that is down."""
 
     label: ClassVar[str] = "gone"
 
@@ -93,7 +93,7 @@ class Gone:
 
 
 class LedgerError(AssertionError):
-    """A message was delivered under a number that another one has."""
+    """A message was delivered under a number that belongs to another message."""
 
 
 class MortalWorld(World):
@@ -116,9 +116,9 @@ class MortalWorld(World):
         self.lives = [0] * nodes
         self.down: set[NodeId] = set(later)
         self.leaving: set[NodeId] = set()
-        """Those who are about to leave the cluster."""
+        """Nodes that are about to leave the cluster."""
         self.following: set[tuple[NodeId, str]] = set()
-        """Patterns whose subscription has not begun."""
+        """(node, pattern) of subscriptions to patterns that have not begun."""
         self._slots: dict[NodeId, NodeId] = {
             node: node for node in range(nodes) if node not in later
         }
@@ -129,11 +129,11 @@ class MortalWorld(World):
         """Slot and incarnation of a stream -> the node that publishes it."""
         self._ledger: dict[PageKey, list[int]] = {}
         self._open_pages: dict[NodeId, dict[PageKey, int]] = {node: {} for node in range(nodes)}
-        """Pages of what a node publishes in its present life that are not stable to their end: how
-        far they are."""
+        """Pages of a node's streams of this life that are not stable to their end -> how far they
+        are stable."""
         self._marks: Counter[str] = Counter()
         self.values = ValueLog()
-        """What became of retained values."""
+        """What happened to retained values in this run."""
         self.views: dict[NodeId, tuple[int, int]] = {}
         """Node -> the view it installed last in this life: number and members."""
 
@@ -160,7 +160,7 @@ class MortalWorld(World):
         self._end(node)
 
     def _end(self, node: NodeId) -> None:
-        """Nobody is at `node` any more."""
+        """Leave no process at `node`."""
         self._open_pages[node].clear()
         self.leaving.discard(node)
         self._marks += getattr(self.processes[node], "marks", Counter())
@@ -179,8 +179,8 @@ class MortalWorld(World):
     def leave(self, node: NodeId) -> None:
         """`node` leaves the cluster gracefully, as a live node does (`cubecast.net.node.closing`).
 
-        Its application ends every subscription.  When all that it published is stable, and what it
-        said is acknowledged, it asks to be let go; then nobody is there.
+        Its application ends every subscription.  When all its publications are stable and its
+        messages acknowledged, it asks to be let go; then no process is there.
         """
         for pattern in list(self._patterns[node]):
             self.unfollow(node, pattern)
@@ -208,7 +208,7 @@ class MortalWorld(World):
         return all(one.standing is Standing.OUT for one in core.memberships.values())
 
     def departed(self, node: NodeId) -> None:
-        """`node` was let go: it says so by a view without members."""
+        """End the life of `node`, which was let go and reports a view without members."""
         self._note_stable()
         epoch = self.views.get(node, (0, 0))[0]
         if self.trace is not None:
@@ -216,13 +216,13 @@ class MortalWorld(World):
         self._end(node)
 
     def crash_after(self, node: NodeId, copies: int) -> None:
-        """Let this life of `node` end when it has sent so many more copies of publications."""
+        """End this life of `node` when it has sent so many more copies of publications."""
         self._life_port(node).copies_left = copies
 
     def suspect(self, node: NodeId, peer: NodeId) -> None:
-        """`node` is told that `peer` has crashed, be that so or not, if it listens to such news.
+        """Tell `node` that `peer` has crashed, true or not, if it listens to such news.
 
-        What is certain to some (``crashed``) is an opinion to others (``suspect``).
+        Some protocols take it as certain (``crashed``), others as an opinion (``suspect``).
         """
         process = self.processes[node]
         listener = getattr(process, "crashed", None) or getattr(process, "suspect", None)
@@ -230,7 +230,7 @@ class MortalWorld(World):
             listener(peer, self.now)
 
     def restart(self, node: NodeId) -> None:
-        """Begin a new life at `node`; its application subscribes again to what it had."""
+        """Begin a new life at `node`; its application subscribes again to its topics."""
         if node not in self.down:
             raise ValueError(f"node {node} is up already")
         self.down.discard(node)
@@ -244,7 +244,7 @@ class MortalWorld(World):
         for pattern in list(self._patterns[node]):
             self.follow(node, pattern)
         wanted = [topic for topic, found in self._wanted[node].items() if not found]
-        self._wanted[node].clear()  # what patterns match they find again
+        self._wanted[node].clear()  # patterns find their topics again
         for topic in wanted:
             self.subscribe(node, topic, topic in self._lossy[node])
 
@@ -270,13 +270,13 @@ class MortalWorld(World):
         return all(self.is_subscribed(node, topic) for topic in self._wanted[node])
 
     def incarnation(self, node: NodeId) -> int:
-        """Under which number `node` sends and publishes now."""
+        """The incarnation under which `node` sends and publishes now."""
         number: int = getattr(self.processes[node], "incarnation", self.lives[node])
         return number
 
     @property
     def marks(self) -> Counter[str]:
-        """The branches that processes say they took, in all lives."""
+        """The branches of recovery that processes took, over all lives."""
         total = Counter(self._marks)
         for process in self.processes:
             total.update(getattr(process, "marks", Counter()))
@@ -285,9 +285,9 @@ class MortalWorld(World):
     # -- retained values -------------------------------------------------------------------------
 
     def publish_value(self, node: NodeId, topic: Topic, removes: bool = False) -> int:
-        """The application at `node` publishes a message that is kept for newcomers.
+        """Publish, at `node`, a message that is kept for newcomers.
 
-        One that `removes` says that there is no such message any more.
+        With `removes` it says that there is no such message any more.
         """
         ident = self._new_message(node, topic, ())
         self._hand_over(node, topic, Value.of(ident, removes), 1)
@@ -313,7 +313,7 @@ class MortalWorld(World):
         return 0 if self.trace is None else len(self.trace)
 
     def joined(self, node: NodeId, topic: Topic) -> None:
-        """A subscription that begins is handed a value; one that goes on only a newer one."""
+        """Hand a value to a subscription that begins; to one that goes on only a newer value."""
         news = self.keeper(node).take_news(topic)
         first = not self.is_subscribed(node, topic) and not self._let_go[node].get(topic)
         super().joined(node, topic)
@@ -352,7 +352,7 @@ class MortalWorld(World):
                 uid = packet.seal.uid  # type: ignore[attr-defined]
                 answer = hear(message, uid, now, str(sender))  # a node is where its number says
                 if answer is not None:
-                    port.send(sender, answer)  # the way it came, whoever has which slot
+                    port.send(sender, answer)  # back the way it came, whatever the slots are
             else:
                 hand_over(message, packet.slot, packet.seal, now)
 
@@ -361,7 +361,7 @@ class MortalWorld(World):
     # -- the ledger ------------------------------------------------------------------------------
 
     def _page_of(self, node: NodeId, topic: Topic) -> PageKey:
-        """The page of what a node publishes to a topic next."""
+        """The page of the next publication of a node to a topic."""
         process: Any = self.processes[node]
         if hasattr(process, "stream_of"):
             stream = process.stream_of(topic)
@@ -369,9 +369,10 @@ class MortalWorld(World):
         return getattr(process, "node", node), self.incarnation(node), topic
 
     def _offer(self, node: NodeId, topic: Topic, batch: tuple[int, ...], size: int) -> bool:
-        """Enter it first: a process may deliver its own message before `publish` returns.
+        """Hand a publication to the protocol, and enter it in the ledger first.
 
-        A node takes everything as it dies, so that nothing is left to offer to the dead.
+        A process may deliver its own message before `publish` returns.  A node that is down takes
+        everything, so that nothing is left to offer to it.
         """
         if node in self.down:
             return True
@@ -394,7 +395,7 @@ class MortalWorld(World):
         return taken
 
     def _note_stable(self) -> None:
-        """Write down what has become stable since this was done last."""
+        """Record what has become stable since the last call."""
         if self.trace is None:
             return
         for node, pages in self._open_pages.items():
@@ -433,7 +434,7 @@ class MortalWorld(World):
         return self._owners.get((stream.source, stream.incarnation), stream.source)
 
     def lost(self, kind: Kind, node: NodeId, topic: Topic, spans: Spans) -> None:
-        """One record per message, by its id; what nobody published gets a name nobody has."""
+        """Record each lost message by its id; one never published gets an id of its own."""
         if self.trace is None:
             return
         for stream, (first, last) in spans.items():
@@ -447,7 +448,7 @@ class MortalWorld(World):
                 self.trace.append(Record(kind, self.now, node, topic, ident, source=owner, seq=seq))
 
     def viewed(self, node: NodeId, epoch: int, members: int) -> None:
-        """`node` installed a view; in the one that is made with the world, life 0 of all is."""
+        """Record that `node` installed a view; the world's first view has life 0 of all nodes."""
         view = getattr(self.processes[node], "view", None) if hasattr(self, "processes") else None
         if view is None:
             lives = {slot: f"{slot}-0" for slot in members_of(members)}
@@ -480,7 +481,7 @@ class MortalWorld(World):
 def _while_up(
     tell: Callable[Concatenate[LifePort, P], None],
 ) -> Callable[Concatenate[LifePort, P], None]:
-    """What a life says after its end is not heard: it may end in the middle of what it does."""
+    """Ignore what a life says after its end, which may come in the middle of a call."""
 
     def tell_if_up(port: LifePort, /, *args: P.args, **options: P.kwargs) -> None:
         if port.up:
@@ -490,7 +491,7 @@ def _while_up(
 
 
 class LifePort(SimPort):
-    """The port of one life of a node; when that has ended, nothing comes through it."""
+    """The port of one life of a node; nothing passes it after the end of that life."""
 
     __slots__ = ("copies_left", "keeper", "up")
 
@@ -515,7 +516,7 @@ class LifePort(SimPort):
         return not self.up or super().deliver(publication)
 
     def relay(self, peers: Sequence[NodeId], message: Message) -> None:
-        """One copy after the other, and perhaps the end between two of them."""
+        """Send one copy after the other; the life may end between two of them."""
         if not self.up:
             return
         left = self.copies_left
@@ -536,7 +537,7 @@ class LifePort(SimPort):
         self._network.relay(self._node, peers, self._packet(message, len(peers)))
 
     def _places(self, slots: Sequence[NodeId]) -> Sequence[NodeId]:
-        """The nodes that have these slots in the view of ours; nobody is known at another slot."""
+        """The nodes that have these slots in our view; slots without a member are left out."""
         view = getattr(self._world.processes[self._node], "view", None)
         if view is None:
             return slots
@@ -569,22 +570,22 @@ class LifePort(SimPort):
         )
 
     def reach(self, address: str, message: Message) -> None:
-        """Nodes are where their number says."""
+        """Send to an address, which is the number of a node."""
         self.send(int(address), message)
 
     def departed(self) -> None:
-        """Everyone else is in a view without us."""
+        """End this life: all others are in a view without us."""
         if self.up:
             cast(MortalWorld, self._world).departed(self._node)
 
     def mute(self, accusation: Accusation) -> None:
-        """What follows from it is in the trace: a view without that node."""
+        """Do nothing: the trace shows the result, a view without that node."""
 
     def denied(self, denial: Denial) -> None:
-        """Nobody lies in a simulation."""
+        """Do nothing: no node lies in a simulation."""
 
     def excluded(self) -> None:
-        """The seal of what is sent tells one life of a process from the next."""
+        """Do nothing: the seal of each message already names the life of its sender."""
 
     def _wake(self, planned: Time, _: None, now: Time) -> None:
         if self.up:
@@ -599,11 +600,11 @@ class LifePort(SimPort):
 
 
 def _nobody(packet: MessageInFlight, sender: NodeId, now: Time) -> None:
-    """Nobody is there."""
+    """Drop a packet: there is no process."""
 
 
 def _without_life(process: Process) -> Callable[[Message, NodeId, object, Time], None]:
-    """For processes that do not ask which life of a peer speaks."""
+    """Adapt a process that does not ask which life of a peer sent a message."""
     on_message = process.on_message
 
     def hand_over(message: Message, sender: NodeId, life: object, now: Time) -> None:

@@ -1,11 +1,11 @@
 """VCube-Top for simulated VCube-PB: an oracle that tells of members once per round of tests.
 
-[B] 5.2: who subscribes or leaves is noted locally, and the others hear of it with the next round.
-What the tests themselves cost is not simulated (the paper's evaluation counts no test either), so
+[B] 5.2: a subscription or a leave is noted locally, and the others hear of it with the next round.
+The cost of the tests themselves is not simulated (the paper's evaluation counts no test either), so
 all processes share this one object.  Crashes are announced by `cubecast.sim.crashes.crash_stop`.
 
-A process is told, at each round, how what it was told last differs from what holds now.  So one
-who comes back, or begins to publish, is told in one piece what it missed.
+At each round a process is told how the present subscribers differ from those it was told last.  So
+a node that comes back, or begins to publish, is told in one piece what it missed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cubecast.topology import members_of
 
 
 class Group:
-    """One topic: who subscribes and who publishes, and what each was told of it."""
+    """One topic: its subscribers and publishers, and what each was told of them."""
 
     def __init__(self) -> None:
         self.members = {SUBSCRIBER: 0}
-        """Per kind: the set of those who have joined, by the last round."""
+        """Per kind: the nodes that have joined by the last round."""
         self.told: dict[NodeId, int] = {}
-        """The subscribers as each node knows them: of every node that was ever told."""
+        """Node -> the subscribers as it knows them, for every node that was ever told."""
 
     def interested(self) -> int:
-        """Those who are told: subscribers and publishers."""
+        """The nodes that are told: subscribers and publishers."""
         everybody = 0
         for nodes in self.members.values():
             everybody |= nodes
@@ -42,13 +42,13 @@ class VCubeTop:
         self._ports: dict[NodeId, Port] = {}
         self._groups: dict[Topic, Group] = {}
         self._planned: list[tuple[Time, NodeId, Topic, str, bool]] = []
-        """(when it is announced, who, where, as what, joins or leaves), in order."""
+        """(time of announcement, node, topic, kind, joins or leaves), in order."""
 
     def enter(self, node: NodeId, port: Port) -> None:
         self._ports[node] = port
 
     def establish(self, topic: Topic, members: int) -> None:
-        """Idempotent: every process of the topic says so."""
+        """Begin a topic with these subscribers; idempotent: every process of the topic calls it."""
         group = self._group(topic)
         if not group.told:
             group.members[SUBSCRIBER] = members
@@ -61,7 +61,7 @@ class VCubeTop:
         self._plan(node, topic, kind, False, now)
 
     def news(self, node: NodeId, now: Time) -> Iterator[News]:
-        """What `node` is told in this round, topic by topic."""
+        """The changes that `node` is told in this round, topic by topic."""
         self._hold_round(now)
         if self._planned:
             self._ports[node].wake(self._planned[0][0])

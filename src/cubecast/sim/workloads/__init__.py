@@ -1,1 +1,1 @@
-"""What simulated applications do: the papers' workloads, storms, replays and scenario files."""
+"""Simulated applications: the papers' workloads, storms, replays and scenario files."""

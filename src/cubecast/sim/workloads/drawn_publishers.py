@@ -1,6 +1,6 @@
-"""[J] 4.4 and 4.6: who publishes is drawn again and again, and maybe where to.
+"""[J] 4.4 and 4.6: the publisher of each message is drawn, and in 4.4 also its topic.
 
-`topics` ([J] 4.4): everybody subscribes to every topic.  There are `messages` messages in all,
+`topics` ([J] 4.4): every node subscribes to every topic.  There are `messages` messages in all,
 shared out evenly: a node has as many as the others or one more.  It publishes the first within
 `every` u.t., and each further one `every` on average after its previous one has left it; that time
 is uniform on `every` · [1 - `spread`, 1 + `spread`].  A message chooses its topic by Zipf's law
@@ -12,7 +12,7 @@ for the ACKs of its publisher's previous one of that topic, which popular topics
 nodes went on publishing meanwhile, Zipf's law would cost VCube-PS twice what is printed.
 
 `speakers` ([J] 4.6): one topic; after a time uniform on [0, 2 · every] comes the next message, by a
-subscriber drawn anew.  Everybody subscribes but the brokers, if the protocol has any.
+subscriber drawn anew.  All nodes subscribe except brokers, if the protocol has any.
 """
 
 from __future__ import annotations

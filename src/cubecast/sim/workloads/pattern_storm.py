@@ -1,8 +1,8 @@
 """Storms over topics that come into being while some nodes follow patterns.
 
 The faults are those of `cubecast.sim.workloads.storm`.  A topic exists from its first publication
-or subscription on, whoever makes it; nodes that follow open, close and reopen overlapping patterns
-meanwhile, subscribe to single topics as well, and publish like everyone else.
+or subscription on, by any node.  Followers open, close and reopen overlapping patterns meanwhile,
+subscribe to single topics as well, and publish like all others.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _plan_patterns(world: World, node: NodeId, rng: Random) -> None:
 
 
 def _plan_changes(world: World, params: Params, rng: Random, followers: list[NodeId]) -> None:
-    """Single subscriptions; those of a follower stay until a pattern takes them with it."""
+    """Plan single subscriptions; those of a follower stay until a pattern takes them with it."""
 
     def change(node: NodeId, topic: Topic, now: Time) -> None:
         if not world.wants(node, topic):

@@ -2,9 +2,9 @@
 
 The file is CSV (or .csv.gz) with the columns ``second``, ``user``, ``line`` and ``reply_to`` (ids
 of earlier lines joined by ``;``), and optionally ``channel`` and ``log``, each pair of which is a
-conversation of its own.  Everyone who ever writes in a conversation is subscribed to it from the
-start.  A line is published at its time, scaled, but never before the lines it replies to were
-delivered at its writer, nor before the writer's own earlier lines: that is what makes it a reply.
+conversation of its own.  Every writer of a conversation is subscribed to it from the start.  A line
+is published at its time, scaled, but never before the lines it replies to were delivered at its
+writer, nor before the writer's own earlier lines: that makes it a reply.
 
 The order of the file is the order of a conversation: where the clock goes back, time stands still
 (or a day has passed, if it goes back by more than half a day).  ``-`` in ``reply_to`` is the same
@@ -154,7 +154,7 @@ def _parents(where: str, text: str, position: dict[str, int], to_come: set[str])
 
 
 class Replay:
-    """Publishes a conversation, each line when it is due and its parents are there."""
+    """Publishes a conversation, each line when it is due and its parents are delivered."""
 
     def __init__(self, world: World, conversation: Conversation, scale: Time) -> None:
         self._world = world
@@ -197,4 +197,4 @@ class Replay:
             self._publish_due(node)
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Everyone is subscribed from the start."""
+        """Do nothing: all writers are subscribed from the start."""

@@ -24,7 +24,7 @@ label = "question"
 at = 400
 node = 1
 act = "crash"               # at once, or with copies = 2 after sending two more publications;
-                            # nodes of cubecast notice, those of other protocols are told of it
+                            # nodes of cubecast detect it, nodes of other protocols are told
 [[do]]
 at = 500
 node = 0
@@ -76,7 +76,7 @@ KINDS = frozenset(
     for thing in vars(module).values()
     if isinstance(thing, type) and isinstance(getattr(thing, "kind", None), str)
 )
-"""What a `hold` can name: every kind of message of every protocol."""
+"""The kinds that a `hold` can name: all kinds of messages of all protocols."""
 
 
 class ScriptError(ValueError):
@@ -133,7 +133,7 @@ class ScriptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A scenario read from a file, and what the file expects of each protocol."""
+    """A scenario read from a file, and the verdict that the file expects of each protocol."""
 
     scenario: Scenario
     expect: dict[str, list[str]]
@@ -316,4 +316,4 @@ class Performance:
                 self._perform(step, None, world.now)
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """Steps wait for times and deliveries only."""
+        """Do nothing: steps wait for times and deliveries only."""

@@ -1,16 +1,16 @@
-"""[J] 4.5: nodes come and go, and their number stays the same.
+"""[J] 4.5: subscribers come and go, and their number stays the same.
 
 A subscriber stays for a time with an exponential law (its median is `session`), then leaves, and
 at that moment a node drawn from those outside joins.  The time of a newcomer begins when its
-``subscribe`` has returned: a system that is slow to take it in has fewer changes per second, which
-is what keeps an overloaded root at a finite queue.  Every `every` u.t. a subscriber drawn at random
+``subscribe`` has returned: a system that is slow to admit it has fewer changes per second, which
+keeps an overloaded root at a finite queue.  Every `every` u.t. a subscriber drawn at random
 publishes.  All ends after `span` u.t.
 
 The paper gives rates "per minute" that its session times turn into rates per second: a median of
 69 s is ln 2 / 69 s = 1 % per second.  The session times are used here.
 
-Chance comes in three streams, for how long nodes stay, who comes and who speaks, so that each can
-be drawn beforehand.
+Chance comes in three streams, for the lengths of sessions, the newcomers and the publishers, so
+that each can be drawn beforehand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOPIC: Topic = "t"
 
 
 class Chance:
-    """What a run leaves to chance, in the order in which each stream is drawn."""
+    """The random choices of a run, in the order in which each stream is drawn."""
 
     def __init__(self, params: Params, rng: Random) -> None:
         self.members = params.draw_members(rng)
@@ -34,15 +34,15 @@ class Chance:
         self._stay, self._come, self._speak = (Random(rng.getrandbits(64)) for _ in range(3))
 
     def stay(self) -> Time:
-        """How long the next session lasts."""
+        """The length of the next session."""
         return round(self._stay.expovariate(self._rate))
 
     def come(self) -> float:
-        """Which of those outside comes next, as a share of their number."""
+        """The next newcomer, as a share of the number of nodes outside."""
         return self._come.random()
 
     def speak(self) -> float:
-        """Which of those inside speaks next, as a share of their number."""
+        """The next publisher, as a share of the number of subscribers."""
         return self._speak.random()
 
 
@@ -61,7 +61,7 @@ class Crowd:
         self._nodes.append(node)
 
     def remove(self, node: NodeId) -> None:
-        """The last takes the place of the one that goes."""
+        """Remove a node; the last one takes its place."""
         index = self._place.pop(node)
         last = self._nodes.pop()
         if last != node:
@@ -73,7 +73,7 @@ class Crowd:
 
 
 class Sessions(Silent):
-    """Who is in and who is out; those on the way in are neither."""
+    """The nodes inside and outside; a node that is joining is in neither set."""
 
     def __init__(self, world: World, params: Params, chance: Chance) -> None:
         self._world = world
@@ -114,7 +114,7 @@ class Sessions(Silent):
 
 
 def plan_sessions(world: World, params: Params, rng: Random) -> None:
-    """Sessions of all subscribers, and publications at regular times."""
+    """Plan sessions of all subscribers, and publications at regular times."""
     sessions = Sessions(world, params, Chance(params, rng))
     world.application = sessions
     every = max(1, params.every)

@@ -1,4 +1,4 @@
-"""One publisher with much to say: what windows and batches are for.
+"""One publisher with many messages: a test of windows and batches.
 
 All `messages` are handed over at time 0, `batch` of them at a time; the protocol takes what its
 window allows, and the rest waits.  The last delivery ends the run, so `messages` divided by the

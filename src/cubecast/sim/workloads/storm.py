@@ -1,4 +1,4 @@
-"""Storms: random runs in which everything that links and members may do happens at once.
+"""Storms: random runs in which all faults of links and all actions of nodes happen at once.
 
 The seed draws the number of nodes, the faults, the protocol's own delays and the script; replaying
 a seed replays the run.  A storm ends well if every checker is content and every process is at
@@ -16,9 +16,9 @@ from cubecast.sim.protocols import ProtocolChoiceError
 from cubecast.sim.world import World
 
 ACTIVE: Time = 4000
-"""Commands are given during this long; after it links only lose what chance takes."""
+"""Commands are given during this time; after it links only lose messages at random."""
 CLOSED = frozenset({"vcube-ps", "vcube-pb", "best-effort"})
-"""Labels of protocols that refuse publications of who has not subscribed (or registered)."""
+"""Labels of protocols that refuse publications of nodes that neither subscribe nor register."""
 
 
 def draw_storm(params: Params, rng: Random) -> Params:
@@ -57,7 +57,7 @@ def _draw_partition(nodes: int, rng: Random) -> Partition:
 
 
 class Chatter:
-    """Some of what is delivered is answered at once, which makes causal chains."""
+    """Answers some of the delivered messages at once, which makes causal chains."""
 
     def __init__(self, rng: Random, answers: int) -> None:
         self._rng = rng
@@ -69,7 +69,7 @@ class Chatter:
             world.publish(node, topic, reply_to=(ident,))
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        """A completed subscription changes nothing."""
+        """Do nothing on a completed subscription."""
 
 
 def may_publish(world: World, node: NodeId, topic: Topic) -> bool:
@@ -106,7 +106,7 @@ def plan_storm(world: World, params: Params, rng: Random) -> None:
 
 
 def draw_laggards(params: Params, rng: Random) -> Params:
-    """Choose pauses and delays for a run in which some members stop for a while."""
+    """Choose pauses and delays for a run in which some subscribers stop for a while."""
     if params.nodes < 2:
         raise ParamError(f"laggards need at least 2 nodes, not {params.nodes}")
     nodes = rng.randint(min(3, params.nodes), params.nodes)
@@ -133,16 +133,16 @@ def draw_laggards(params: Params, rng: Random) -> Params:
 
 
 def is_lossy(node: NodeId) -> bool:
-    """Whether a node of a laggard storm would rather miss messages: every second one."""
+    """Whether a node of a laggard storm is lossy: every second one is."""
     return node % 2 == 1
 
 
 def plan_laggards(world: World, params: Params, rng: Random) -> None:
-    """Everyone subscribes; two nodes publish most of `messages`; a few leave and come back."""
+    """All subscribe; two nodes publish most of `messages`; a few leave and come back."""
     topic: Topic = "t"
     nodes = range(params.nodes)
     if not hasattr(world.processes[0], "is_lossy"):
-        raise ProtocolChoiceError(f"{world.processes[0].label} has no lossy members: use cubecast")
+        raise ProtocolChoiceError(f"{world.processes[0].label} has no lossy nodes: use cubecast")
     world.establish(topic, [node for node in nodes if not is_lossy(node)])
     wanted = dict.fromkeys(nodes, True)
 

@@ -3,7 +3,7 @@
 A share of the nodes publish one message each at a time drawn from U[0, span]; every `CHANGE_EVERY`
 u.t. up to `SHARE` of the nodes change: a subscriber leaves, another node subscribes.  Where the
 protocol has open groups the publishers register as such, and publish whether or not they subscribe
-at that moment; elsewhere those that do not subscribe keep silent.
+at that moment; elsewhere publishers that do not subscribe at that moment keep silent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLOSED = frozenset({"vcube-ps", "best-effort"})
 
 
 class Turnover:
-    """Who is in, who is on the way in."""
+    """The subscribers, and the nodes that are joining."""
 
     def __init__(
         self, world: World, params: Params, rng: Random, silent: NodeId | None = None
@@ -42,7 +42,7 @@ class Turnover:
                 world.register(node, TOPIC)
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
-        """Nobody answers."""
+        """Do nothing: there are no answers."""
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
         self._inside[node] = True
@@ -53,7 +53,7 @@ class Turnover:
             self._world.publish(node, TOPIC)
 
     def change(self, a: None, b: None, now: Time) -> None:
-        """Up to `SHARE` of the nodes, each at most once; one subscriber always stays."""
+        """Replace up to `SHARE` of the nodes, each at most once; one subscriber always stays."""
         count = self._rng.randint(0, self._most)
         for node in self._rng.sample(range(len(self._inside)), count):
             if self._joining[node]:
@@ -67,7 +67,7 @@ class Turnover:
 
 
 def plan_turnover(world: World, params: Params, rng: Random, silent: NodeId | None = None) -> None:
-    """Publications over `span`, but none by `silent`; changes until its end."""
+    """Plan publications over `span`, none by `silent`, and changes until the end of `span`."""
     crowd = Turnover(world, params, rng, silent)
     world.application = crowd
     for node in crowd.publishers:

@@ -16,7 +16,7 @@ TOPIC: Topic = "t"
 
 
 def plan_exchange(world: World, params: Params, rng: Random) -> None:
-    """All of it happens at time 0; the messages queue at their publisher."""
+    """Plan everything at time 0; the messages queue at their publisher."""
     members = params.draw_members(rng)
     world.establish(TOPIC, members)
     publisher = rng.choice(members)

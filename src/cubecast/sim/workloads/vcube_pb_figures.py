@@ -16,7 +16,7 @@ from cubecast.sim.workloads.subscriber_turnover import TOPIC, plan_turnover
 from cubecast.sim.world import World
 
 LAYOUTS = ("all", "neighbours", "levels", "25 %", "50 %")
-"""Who subscribes, apart from the publisher, in Figure 3."""
+"""The subscribers, apart from the publisher, in Figure 3."""
 
 
 def subscribers(layout: str, publisher: NodeId, nodes: int, rng: Random) -> list[NodeId]:
@@ -72,11 +72,11 @@ def figure_4(
     serve_members: bool = False,
     root_publishes: bool = False,
 ) -> Outcome:
-    """Everyone subscribes; some publish once within 1000 u.t.; up to 5 % change per 100 u.t.
+    """All nodes subscribe; some publish once within 1000 u.t.; up to 5 % change per 100 u.t.
 
     The root of the fixed tree is one node, drawn by the seed.  Unless `root_publishes` it is no
     publisher, under any protocol: "a publisher sends its message to that node".  Publications and
-    their way to the root take a turn at a node.  News of members does not (VCube-PB has them from
+    their way to the root take a turn at a node.  News of subscribers does not (VCube-PB has it from
     an oracle, the fixed tree by messages to its root), nor do ACKs, unless `serve_members` or
     `serve_acks` say so.
     """

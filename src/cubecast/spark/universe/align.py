@@ -1,4 +1,4 @@
-"""StaN on a whole universe: what it does to links and to overlays ([N] 3.4 and 3.5), in one job.
+"""StaN on a whole universe: its effect on links and overlays ([N] 3.4 and 3.5), in one job.
 
 Sizes come from the views of all subscriptions; shapes from overlays that are played again where
 they are measured, which is cheaper than moving views.  Differences of an overlay before and after
@@ -75,7 +75,7 @@ class Overlays:
     overlays: int
     complete: int
     parts_most: int
-    """Weak components: never more than one is claimed."""
+    """The most weak components of an overlay: StaN claims one."""
     unknown_before: int
     unknown_after: int
     """Overlays with a node that no view names."""
@@ -87,7 +87,7 @@ class Overlays:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What StaN did to a universe."""
+    """The effect of StaN on a universe."""
 
     config: RoundConfig
     run: int
@@ -98,13 +98,13 @@ class Alignment:
     improvement: Improvement
     overlays: Overlays | None
     optimum: float | None
-    """Mean physical view of users that know all, of the users that were scanned ..."""
+    """Mean physical view of users that know all subscribers, over the scanned users ..."""
     optimum_users: int
     optimum_final: float | None
     """... and the mean after the last round of the same users."""
 
     def facts(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """All figures, for JSON."""
         return asdict(self)
 
 
@@ -198,7 +198,7 @@ def _best(
     run: int,
     tell: Callable[[str], object],
 ) -> tuple[float, int, float]:
-    """The mean optimum, of how many users, and the mean after the last round of the same."""
+    """The mean optimum, its number of users, and the mean after the last round of the same."""
     from pyspark.sql import functions as F
 
     tell("looking for the optimum")

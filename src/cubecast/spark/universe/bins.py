@@ -2,7 +2,7 @@
 
 The work of a topic is n (ttl + 1) (k + 1) ids a round.  Topics are dealt out largest first, each to
 the bin with the least work so far, and bins are numbered by falling work: Spark starts partitions
-in their order, so the heaviest begins first.  What is computed does not depend on the bins.
+in their order, so the heaviest begins first.  Results do not depend on the bins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SUBSCRIPTIONS_PER_BIN = 250_000
-"""What a task holds: some 50 MB with the views of two rounds."""
+"""The most subscriptions of a task: some 50 MB with the views of two rounds."""
 
 
 def work_of(counts: Longs, config: RoundConfig) -> Longs:

@@ -1,7 +1,7 @@
 """Rows become cells: lines of text are cut, JSON is parsed, Parquet columns are named.
 
-What comes out is the same for all formats.  For each field there is a list of columns of text, one
-per column of the mapping; the last one of a list field is a column of lists of text.  They are in
+The result is the same for all formats.  For each field there is a list of columns of text, one per
+column of the mapping; the last one of a list field is a column of lists of text.  They are in
 ``sieve.columns`` as ``user.0``, ``user.1``...
 """
 
@@ -127,7 +127,7 @@ def cells_at(cells: Any, position: int) -> tuple[Any, Mask]:
 
 
 def meet(sieve: Sieve, conditions: Sequence[RowCondition], positions: dict[Column, int]) -> None:
-    """Skip the rows that are not asked for; a row without the cell matches nothing."""
+    """Skip the rows that do not meet the conditions; a row without the cell matches nothing."""
     for condition in conditions:
         found, there = cells_at(sieve.columns["cells"], positions[condition.column])
         matches = np.zeros(len(there), dtype=np.bool_)
@@ -154,7 +154,7 @@ def pick_text(sieve: Sieve, mapping: Mapping, layout: FileColumns) -> None:
 
 
 def listed(cells: Any, mapping: Mapping) -> Any:
-    """Cells become lists: null of an empty cell, empty of the cell that says `nothing`."""
+    """Turn cells into lists: null for an empty cell, empty for the cell that says `nothing`."""
     if mapping.list_separator is None:
         lists = _lists_of_one(cells)
     else:
@@ -230,13 +230,13 @@ def _dig(row: dict[str, Any], key: str) -> Any:
 
 
 def _text(value: Any, floats: bool = False) -> Any:
-    """A value as a cell would say it; `_WRONG` if no cell could.  Times may be floats, no id is."""
+    """A value as the text of a cell; `_WRONG` if it has none.  Times may be floats, ids may not."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return _WRONG
     if isinstance(value, int):
-        # Python refuses to write numbers of thousands of digits; beyond 64 bits all are alike.
+        # Python refuses to write numbers of thousands of digits; beyond 64 bits all count the same.
         return str(max(-_BEYOND_64_BITS, min(_BEYOND_64_BITS, value)))
     return repr(value) if floats and isinstance(value, float) else _WRONG
 
@@ -310,7 +310,7 @@ def _cast_list(array: Any, mapping: Mapping) -> tuple[Any, Mask]:
 
 
 def rows_as_text(batch: Any) -> list[str]:
-    """What the quarantine shows of rows of Parquet: JSON."""
+    """Rows of Parquet as the quarantine shows them: JSON."""
     columns = [_shown(column) for column in batch.columns]
     rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
     return [json.dumps(row, default=str, ensure_ascii=False) for row in rows]
@@ -319,7 +319,7 @@ def rows_as_text(batch: Any) -> list[str]:
 def _shown(column: Any) -> Any:
     """Times and dates as text, in UTC: Python has none outside the years 1 to 9999."""
     if pa.types.is_timestamp(column.type):
-        # Arrow tells what is out of range only of timestamps without a zone.
+        # Arrow reports values out of range only for timestamps without a zone.
         return column.cast(pa.timestamp(column.type.unit)).cast(pa.string())
     return column.cast(pa.string()) if pa.types.is_date(column.type) else column
 
@@ -327,7 +327,7 @@ def _shown(column: Any) -> Any:
 def header_positions(
     names: Sequence[str], wanted: Iterable[Column]
 ) -> tuple[dict[Column, int], list[str]]:
-    """Where the wanted columns are among those of a header, and which are missing."""
+    """The positions of the wanted columns in a header, and the missing ones."""
     clean = [name.strip() for name in names]
     found: dict[Column, int] = {}
     missing: list[str] = []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TOPICS = 600
-"""So many topics are compared unless told otherwise; L8 and W8 have fewer."""
+"""The number of compared topics unless told otherwise; L8 and W8 have fewer."""
 MOST_TOPICS = 3_000
 CELLS_AT_ONCE = 1 << 22
 """A task fills at most so many cells of the matrix of users and topics at a time."""
@@ -38,7 +38,7 @@ class Correlation:
 
     topics: Longs
     matrix: Doubles
-    """One row and column for each topic; a topic that all or none subscribe to has zeros."""
+    """One row and column for each topic; a topic with all users or none has zeros."""
 
     @property
     def apart(self) -> Doubles:

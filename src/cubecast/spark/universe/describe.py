@@ -1,4 +1,4 @@
-"""What a universe looks like: sizes, distributions, their power laws, correlation ([N] 3.2).
+"""A description of a universe: sizes, distributions, power laws, correlation ([N] 3.2).
 
 Spark counts; only histograms (one row for each distinct size) and the correlation of chosen topics
 come to the driver.
@@ -39,7 +39,7 @@ class Distribution:
     counts: Longs
     """How many have each size."""
     law: PowerLaw | None
-    """The power law of the tail; None where there are too few."""
+    """The power law of the tail; None where there are too few values."""
     bounded_exponent: float
     """The likeliest exponent of a law that begins and ends with the data; NaN if it has none."""
 
@@ -57,7 +57,7 @@ class Distribution:
         return int(self.sizes[np.searchsorted(sums, share * self.total)]) if self.total else 0
 
     def facts(self) -> dict[str, Any]:
-        """As JSON tells it."""
+        """The figures for JSON."""
         facts: dict[str, Any] = {
             "mean": self.mean,
             "median": self.quantile(0.5),
@@ -93,7 +93,7 @@ class Description:
     correlation: Correlation
 
     def facts(self) -> dict[str, Any]:
-        """As JSON tells it."""
+        """The figures for JSON."""
         return {
             "topics": self.topics,
             "nodes": self.nodes,

@@ -58,7 +58,7 @@ SPREADS = StructType(
         *(StructField(name, ArrayType(LongType(), False), False) for name in LISTS),
     ]
 )
-"""What became of an event (`cubecast.kernel.gossip.Spread`); `topics` are those of the network."""
+"""The outcome of an event (`cubecast.kernel.gossip.Spread`); `topics` are those of the network."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -67,7 +67,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def with_authors(publications: DataFrame, participants: DataFrame) -> DataFrame:
-    """Publications, where the author is not known with a random participant in its place.
+    """Publications, with a random participant in place of an unknown author.
 
     The participant is the one with the least hash of post and user, the same in every run.
     """
@@ -116,9 +116,9 @@ def write_views(views: DataFrame, folder: Path) -> Path:
 
 
 def lay_out(views: Path, round_: int, back: int = 0) -> Path:
-    """Make the network of a round of kept views, beside them; the folder that holds it.
+    """Make the network of a round of kept views, beside them; return its folder.
 
-    No two networks have the same folder, so that what a worker has mapped is never out of date.
+    No two networks have the same folder, so that a worker's mapped network is never out of date.
     """
     table = pq.read_table(
         views, columns=["topic", "user", "view"], filters=[("round", "=", round_)]
@@ -226,7 +226,7 @@ class SpreadTask:
 
 @lru_cache(maxsize=1)
 def _mapped(folder: str) -> GossipNetwork:
-    """The tasks that one Python worker runs, one after the other, share what they map."""
+    """Map a network; the tasks that one Python worker runs, one after the other, share it."""
     try:
         return GossipNetwork.load(Path(folder))
     except KernelError as error:

@@ -255,7 +255,7 @@ def _ids(session: SparkSession, ids: Longs, name: str) -> DataFrame:
     return session.createDataFrame(pa.table({name: pa.array(ids)}))
 
 
-# -- what tasks do ---------------------------------------------------------------------------------
+# -- tasks -----------------------------------------------------------------------------------------
 
 
 def _pieces(batches: Iterator[Any]) -> Iterator[Groups]:

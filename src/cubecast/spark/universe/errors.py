@@ -1,4 +1,4 @@
-"""What can go wrong with a universe or with the trace it is made of."""
+"""Errors of a universe or of its trace."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PAIRS_PER_TASK = 1_000_000
 DISTANCES_PER_CHUNK = 1 << 24
-"""A task of the grid looks at so many nodes of topics before it hands on what it found."""
+"""A task of the grid checks this many distances before it hands its pairs on."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ Shape: TypeAlias = str | BipartiteParameters | Grid
 def generate(
     session: SparkSession, shape: Shape, run: int = 0, partitions: int | None = None
 ) -> DataFrame:
-    """Who subscribes to what in a generated universe: a table like `SUBSCRIPTIONS`."""
+    """The subscriptions of a generated universe: a table like `SUBSCRIPTIONS`."""
     known = preset(shape) if isinstance(shape, str) else shape
     ranges = _ranges(known, run, partitions or _tasks(session, known))
     tasks = session.range(0, len(ranges), 1, len(ranges))  # one row in each partition
@@ -77,7 +77,7 @@ def _ranges(shape: BipartiteParameters | Grid, run: int, parts: int) -> list[tup
 
 @lru_cache(maxsize=1)
 def _plan(run: int, parameters: BipartiteParameters) -> UniversePlan:
-    """The tasks that one Python worker runs, one after the other, share their plan."""
+    """Make a plan; the tasks that one Python worker runs, one after the other, share it."""
     return plan(run, parameters)
 
 

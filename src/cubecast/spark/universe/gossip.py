@@ -44,7 +44,7 @@ VIEWS_OF: tuple[ViewsOf, ...] = get_args(ViewsOf)
 DeadIds = Literal["kept", "removed", "refilled"]
 DEAD_IDS: tuple[DeadIds, ...] = get_args(DeadIds)
 MADE_EVENTS = 1_000
-"""For universes that have no publications, unless told otherwise."""
+"""The number of made events for universes without publications, unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class Variant:
 
     views: ViewsOf
     back: int = 0
-    """Members of each view that send to its owner, too (`cubecast.kernel.gossip.network`)."""
+    """How many ids of each view send to its owner, too (`cubecast.kernel.gossip.network`)."""
     loss: float = 0.0
     dead: float = 0.0
     dead_ids: DeadIds = "kept"
-    """Kept or removed: of views that were made before nodes died.  Refilled: the overlays of the
-    nodes that are alive, made anew."""
+    """Kept or removed: in views that were made before nodes died.  Refilled: the overlays of the
+    live nodes, made anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class GossipPlan:
-    """What is measured: all combinations; dead ids matter only where nodes are dead."""
+    """The variants to measure: all combinations; dead ids matter only where nodes are dead."""
 
     views: Sequence[ViewsOf] = VIEWS_OF
     losses: Sequence[float] = (0.0,)
@@ -98,7 +98,7 @@ class GossipPlan:
             raise UniverseError(f"at least one event is needed, not {self.events}")
 
     def variants(self) -> Iterator[Variant]:
-        """All of them, those that share overlays one after the other."""
+        """All variants, those that share overlays one after the other."""
         for dead, ids in product(dict.fromkeys(self.deads), dict.fromkeys(self.dead_ids)):
             if not dead and ids != self.dead_ids[0]:
                 continue
@@ -116,7 +116,7 @@ class GossipTotals:
     variant: Variant
     counts: dict[str, int]
     left_out: int = 0
-    """Posts of the universe that have no topic that is measured."""
+    """Posts of the universe without a measured topic."""
     made: bool = False
     """Whether the events are made ones, as the universe has no publications."""
 
@@ -127,7 +127,7 @@ class GossipTotals:
 
     @property
     def complete(self) -> float | None:
-        """The share of events that missed no live subscriber; None if none was due in any."""
+        """The share of events that missed no live subscriber; None if no event had one."""
         return _per(self.counts["complete"], self.counts["events"]) if self.counts["due"] else None
 
     @property
@@ -137,7 +137,7 @@ class GossipTotals:
         return None if sent is None else 1 - sent
 
     def facts(self) -> dict[str, Any]:
-        """For JSON: the counts, and what follows from them."""
+        """For JSON: the counts, and the figures derived from them."""
         counts = self.counts
         return {
             **asdict(self.variant),
@@ -159,7 +159,7 @@ def _per(part: int, whole: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class EventsToSend:
-    """What is sent, and what is not."""
+    """The events to send, and the number of those left out."""
 
     events: DataFrame
     left_out: int
@@ -251,7 +251,7 @@ class Fields:
         return self.networks[key]
 
     def _views(self, views: ViewsOf, dead: float) -> Path:
-        """Kept views; start views are those of either mode, so they are taken from one of them."""
+        """Kept views; start views are the same in both modes, and taken from either."""
         wanted = [mode for mode in MODES if mode in self.plan.views] or [MODES[0]]
         mode = wanted[0] if views == "start" else views
         if (mode, dead) not in self.views:

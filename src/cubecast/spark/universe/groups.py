@@ -1,7 +1,7 @@
 """Sorted pairs as groups: all values of a key at once, however Arrow cuts the rows.
 
 A table that is partitioned by a key, and sorted by it inside each partition, comes to Python in
-record batches that may end in the middle of a key.  `groups` joins what belongs together, so that
+record batches that may end in the middle of a key.  `groups` joins the parts of a key, so that
 Spark never has to hold the list of a key.
 """
 

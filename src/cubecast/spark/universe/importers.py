@@ -1,6 +1,6 @@
 """Public traces that need no mapping from the user: each has a name and a mapping.
 
-The columns are those that the sources document; docs/universes.md says where.
+The columns are those that the sources document; docs/universes.md names the sources.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Own(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """A known trace: what it is, and how it is read."""
+    """A known trace: its title, and how it is read."""
 
     title: str
     mapping: Mapping | None = None
@@ -136,7 +136,7 @@ IMPORTERS: dict[str, Importer] = {
 
 
 def find_importer(name: str) -> Importer:
-    """The importer of a name; an unknown one is refused with those there are."""
+    """The importer of a name; an unknown name is refused with a list of the known ones."""
     try:
         return IMPORTERS[name]
     except KeyError:

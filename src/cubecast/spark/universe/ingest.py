@@ -4,8 +4,8 @@
                         ↘ bad rows → quarantine
 
 Only this job touches paths and sessions; the steps are in `rows` (reading, without Spark), `merge`,
-`names` and `quarantine` (from table to table).  The trace is read once: what the tasks make of it
-is staged in Parquet, so that memory is bounded by blocks and by Spark's own, not by the trace.
+`names` and `quarantine` (from table to table).  The trace is read once: the results of the tasks
+are staged in Parquet, so that memory is bounded by blocks and by Spark's own, not by the trace.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_BAD = 0.01
-"""The share of bad rows that a universe bears by default."""
+"""The share of bad rows that a universe may have by default."""
 PER_SHUFFLE_TASK = 16 << 20
 """Bytes of trace for which a task of a shuffle is planned; Spark joins tasks that get little."""
 STAGED = "staged"
@@ -63,7 +63,7 @@ Tell = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an ingest made, and the account of all rows."""
+    """The result of an ingest, and the account of all rows."""
 
     sound: bool
     counts: Counts
@@ -74,7 +74,7 @@ class Manifest:
     hints: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """As it is in ``universe.json``."""
+        """The content of ``universe.json``."""
         return {
             "made_by": "ingest",
             "cubecast": __version__,
@@ -124,8 +124,8 @@ def ingest_trace(
 
     With `subscribe`, users of a trace of publications subscribe to the topics they publish to.
     With a share of bad rows above `most_bad` the universe is marked unsound.  Raises
-    `UniverseTraceError` where there is nothing to read or a file is damaged; then `out` is as it
-    was.
+    `UniverseTraceError` where there is nothing to read or a file is damaged; then `out` is
+    unchanged.
     """
     tell("looking at the files")
     trace = _Trace.found(paths, mapping)
@@ -160,7 +160,7 @@ def ingest_trace(
 
 
 def identity_of(facts: Dict[str, Any]) -> str:
-    """The same for the same facts, and for no others."""
+    """A digest: equal for equal facts only."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -210,7 +210,7 @@ class _Trace:
 
 
 def stage(session: SparkSession, trace: _Trace, folder: Path) -> DataFrame:
-    """Read and judge all pieces, one task each; the staged rows, read back from `folder`."""
+    """Read and judge all pieces, one task each; return the staged rows, read back from `folder`."""
     schema = spark_schema(staged_schema(trace.mapping))
     if not trace.pieces:
         return session.createDataFrame([], schema)
@@ -235,8 +235,8 @@ def read_pieces(
 
 
 def _shuffles(trace: _Trace) -> dict[str, str]:
-    """As many tasks after a shuffle as the trace is large."""
-    # A compressed file is several times as large as it looks.
+    """Settings for as many tasks after a shuffle as the size of the trace needs."""
+    # A compressed file is several times larger when read.
     size = sum(one.size * (4 if one.codec else 1) for one in trace.sources)
     return {"spark.sql.shuffle.partitions": str(1 + size // PER_SHUFFLE_TASK)}
 
@@ -257,7 +257,7 @@ def _refuse_what_is_nothing(trace: _Trace, read: Tallies) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What is written: how many rows it holds, how many it merged, and what else is to be told."""
+    """A written table: its rows, its merged rows, and further notes."""
 
     kept: int
     duplicates: int
@@ -294,7 +294,7 @@ def _make_subscriptions(
 
 
 def _write_pairs(draft: Draft, pairs: DataFrame) -> tuple[int, int]:
-    """Write merged pairs; how many there are, and how many rows were merged away."""
+    """Write merged pairs; return their number, and how many rows were merged away."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -420,5 +420,5 @@ def _hints(trace: _Trace, staged: DataFrame, counts: Counts) -> Iterator[str]:
 
 
 def file_facts(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """For the manifests of importers that read files in their own way."""
+    """File facts for the manifests of importers that read files in their own way."""
     return [{"file": str(one.absolute()), "bytes": one.stat().st_size} for one in paths]

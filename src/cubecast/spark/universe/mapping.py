@@ -1,4 +1,4 @@
-"""How a trace says what it says: which column is what, and how cells are written.
+"""Mappings: the columns of a trace, and how its cells are written.
 
 A mapping is plain data: it is checked when it is made, sent to Spark's workers as it is, and kept
 in the manifest of the universe.
@@ -61,15 +61,15 @@ class Mapping:
     columns: Dict[str, tuple[Column, ...]] = field(default_factory=dict)
     format: str = "csv"
     separator: str | None = None
-    """Between cells; None is what the format says."""
+    """Between cells; None: the default of the format."""
     header: bool = False
     """The first line of each file names the columns."""
     quote: str | None = None
-    """What encloses a cell that holds a separator; None is ``"`` in CSV and nothing elsewhere."""
+    """Encloses a cell that holds a separator; None is ``"`` in CSV and nothing elsewhere."""
     list_separator: str | None = None
     """Between the items of a list in a cell; None: a cell is one item."""
     nothing: str | None = None
-    """What a cell says to mean the empty list (an empty cell of `reply_to` means: not known)."""
+    """The text of a cell for the empty list (an empty cell of `reply_to` means: not known)."""
     names: frozenset[str] = frozenset()
     """The fields whose ids are text: they are numbered."""
     time_unit: str = "s"
@@ -108,7 +108,7 @@ class Mapping:
 
 
 def check(mapping: Mapping) -> None:
-    """Raise `UniverseTraceError` if a mapping cannot be meant."""
+    """Raise `UniverseTraceError` if a mapping is not valid."""
     if mapping.kind not in FIELDS:
         raise UniverseTraceError(f"a trace holds {' or '.join(FIELDS)}, not {mapping.kind!r}")
     if mapping.format not in FORMATS:
@@ -221,5 +221,5 @@ def parse_separator(text: str) -> str:
 
 
 def changed(mapping: Mapping, **changes: Any) -> Mapping:
-    """The same mapping but for what is given and not None."""
+    """The same mapping with the given values that are not None."""
     return replace(mapping, **{name: value for name, value in changes.items() if value is not None})

@@ -1,4 +1,4 @@
-"""One bit for each of many draws: who and what is in which of them.
+"""Masks: one bit for each of many draws, for users and topics.
 
 A mask is a row of 64-bit words; bit d % 64 of word d // 64 belongs to draw d.
 """

@@ -1,4 +1,4 @@
-"""Good rows become tables: equal pairs are merged, posts are numbered and told apart.
+"""Good rows become tables: equal pairs are merged, posts are numbered and made distinct.
 
 Small steps from table to table; `ingest` puts them together.
 """
@@ -54,9 +54,9 @@ def typed_publications(rows: DataFrame) -> DataFrame:
 
 
 def ranked_posts(posts: DataFrame) -> DataFrame:
-    """Equal posts are one: `times` says how many there were, `row` and `piece` are of the first.
+    """Merge equal posts: `times` is their number, `row` and `piece` are of the first.
 
-    Posts with the same id that say different things get a `rank` of 1, 2... in the order of rows.
+    Different posts with the same id get a `rank` of 1, 2... in the order of rows.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OPTIMUM = -1
-"""The round of optimal views: no round leads to them."""
+"""The round of optimal views, which are no result of a round."""
 ROWS_PER_BATCH = 1 << 16
 
 OVERLAYS = StructType(

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_REASONS = 1000
-"""So many reasons are counted one by one; they are few unless a condition is one."""
+"""The most reasons that are counted one by one; only conditions make many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the rows of a trace: read = kept + duplicates + quarantined + skipped."""
+    """The account of the rows of a trace: read = kept + duplicates + quarantined + skipped."""
 
     read: int
     kept: int
@@ -39,7 +39,7 @@ class Counts:
 
     @property
     def bad_share(self) -> float:
-        """Of the rows that are rows: headers, comments and what is not asked for do not count."""
+        """The share of bad rows, without headers, comments and rows not asked for."""
         rows = self.read - self.skipped
         return self.quarantined / rows if rows else 0.0
 
@@ -56,7 +56,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Tallies:
-    """What the tasks counted while they read."""
+    """The counts of the tasks while they read."""
 
     rows: int
     skipped: Mapping[str, int]
@@ -66,7 +66,7 @@ class Tallies:
 
 
 def good_rows(staged: DataFrame) -> DataFrame:
-    """The rows that have their values."""
+    """The rows with values."""
     return staged.where("tally IS NULL AND reason IS NULL").drop("tally", "count", "reason", "row")
 
 

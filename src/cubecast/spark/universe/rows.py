@@ -1,7 +1,7 @@
-"""The rows of a piece, judged: what a task of the ingest does, without Spark.
+"""Judges the rows of a piece: the work of a task of the ingest, without Spark.
 
 Lines become cells (`cells`), cells become ids and times (`values`), and each row leaves with its
-values or with the reason why it has none.  A task also tells how many rows it read, how many it
+values or with the reason why it has none.  A task also reports how many rows it read, how many it
 skipped and why, and whether its file was damaged: these tallies are rows of the same table, so that
 one pass over the trace yields all.
 """
@@ -52,7 +52,7 @@ JOIN = "/"
 
 
 def staged_schema(mapping: Mapping) -> pa.Schema:
-    """What a task yields: a row with its values, a bad row with its reason, or a tally."""
+    """The rows of a task: a row with its values, a bad row with its reason, or a tally."""
     fields = [
         ("piece", pa.int32()),
         ("line", pa.int64()),
@@ -167,7 +167,7 @@ def _too_long(data: bytes) -> Sieve:
 
 
 def _drop_what_is_no_row(sieve: Sieve, mapping: Mapping, *, at_start: bool) -> None:
-    """The header and comments are skipped; an empty line is a bad row."""
+    """Skip the header and comments; an empty line is a bad row."""
     if mapping.header and at_start:
         header = np.zeros(len(sieve.live), dtype=np.bool_)
         header[:1] = True

@@ -22,7 +22,7 @@ def _field(name: str, kind: object, nullable: bool = False) -> StructField:
 
 
 SUBSCRIPTIONS = StructType([_field("user", LongType()), _field("topic", LongType())])
-"""Who subscribes to what; no pair twice."""
+"""Subscriptions: user and topic; no pair twice."""
 
 PUBLICATIONS = StructType(
     [
@@ -33,8 +33,8 @@ PUBLICATIONS = StructType(
         _field("reply_to", ArrayType(LongType(), False), nullable=True),
     ]
 )
-"""What was published.  `time` or `user` is null where the trace has none; `reply_to` names posts,
-is empty where a post starts a conversation and null where the trace does not say."""
+"""Publications.  `time` or `user` is null where the trace has none; `reply_to` names posts, is
+empty where a post starts a conversation and null where the trace does not say."""
 
 NAMES = StructType([_field("id", LongType()), _field("name", StringType())])
 """The names of users or of topics, where the trace has names."""
@@ -46,7 +46,7 @@ QUARANTINE = StructType(
         _field("reason", StringType()),
     ]
 )
-"""Rows that could not be read: where they were, what they said, and what is wrong with them."""
+"""Rows that could not be read: their places, texts and problems."""
 
 VIEWS = StructType(
     [

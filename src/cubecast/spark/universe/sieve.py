@@ -1,4 +1,4 @@
-"""The rows of a block on their way: those that are good so far, those that are bad, and why.
+"""The rows of a block while they are judged: good ones so far, bad ones, and the reasons.
 
 Every row that enters a sieve leaves it exactly once: good, bad with a reason, or skipped (it is
 part of the file but no row of the trace, or is not asked for).
@@ -29,7 +29,7 @@ class Sieve:
         self.skipped: Counter[str] = Counter()
 
     def refuse(self, mask: Mask, reason: str) -> None:
-        """These rows are bad."""
+        """Mark rows as bad."""
         if mask.any():
             self.bad.append((self.live[mask], reason))
             self._drop(mask)
@@ -46,7 +46,7 @@ class Sieve:
             self._drop(gone)
 
     def skip(self, mask: Mask, why: str) -> None:
-        """These rows do not count."""
+        """Mark rows as skipped."""
         number = int(mask.sum())
         if number:
             self.skipped[why] += number

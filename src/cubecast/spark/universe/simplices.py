@@ -7,7 +7,7 @@ quarantined, and the import is refused.
 
 A thread whose question has tags is a post with these topics, at the question's time among the tags
 (the two sets count from different origins).  The participants of a thread subscribe to its tags.
-Who asked is not told: `user` is null, and the table `participants` has who took part.
+The author of a question is unknown: `user` is null; the table `participants` has all of a thread.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _staged(session: SparkSession, draft: Draft, name: str, table: pa.Table) -> 
 def _write(
     session: SparkSession, draft: Draft, posts: DataFrame, names: list[tuple[int, str]]
 ) -> int:
-    """Write all tables; how many pairs were merged away."""
+    """Write all tables; return how many pairs were merged away."""
     from pyspark.sql import functions as F
 
     draft.write(

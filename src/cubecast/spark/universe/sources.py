@@ -1,7 +1,7 @@
 """The files of a trace: found, looked at, cut into pieces, and read as lines of bytes.
 
-1. What a file is, its first bytes say; where its name says otherwise, it is refused.
-2. A piece is what one task reads.  Lines belong to the piece in which they begin; pieces are
+1. The first bytes of a file tell its kind; if its name tells another, it is refused.
+2. A piece is read by one task.  Lines belong to the piece in which they begin; pieces are
    numbered in the order of files and of lines, so that a row has the same number whatever runs it.
    Only plain text can be cut: a compressed file is one piece, a Parquet file one per row group.
 3. Memory is bounded by blocks: a line longer than `LONGEST_ROW` is given as its beginning, marked.
@@ -68,7 +68,7 @@ class TraceFile:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one task reads: bytes of a file, or a row group of a Parquet file.
+    """The input of one task: bytes of a file, or a row group of a Parquet file.
 
     `end` is None for a piece that goes to the end of the file.
     """
@@ -152,7 +152,7 @@ def _source(path: Path, format: str) -> TraceFile:
 
 
 def pieces(sources: Sequence[TraceFile], format: str, *, cut: int = PIECE) -> list[Piece]:
-    """What the tasks read, in the order of rows."""
+    """The pieces of the tasks, in the order of rows."""
     found: list[Piece] = []
     for number, source in enumerate(sources):
         if format == "parquet":

@@ -55,7 +55,7 @@ FORMAT = 1
 PARTICIPANTS = StructType(
     [StructField("post", LongType(), False), StructField("user", LongType(), False)]
 )
-"""Who took part in the conversation of a post, where the trace does not say who wrote it."""
+"""The participants of a post's conversation, where the trace does not name its author."""
 
 TABLES: Mapping[str, StructType] = {
     "subscriptions": SUBSCRIPTIONS,
@@ -69,10 +69,10 @@ TABLES: Mapping[str, StructType] = {
 """All tables that a universe may have."""
 
 PARQUET = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-"""Moments as every reader of Parquet knows them; Spark's own form says nothing of their zone."""
+"""Timestamps that every reader of Parquet knows; Spark's own form has no zone."""
 
 _PATTERN_CHARACTERS = frozenset("*?[]{}\\")
-"""What Spark takes for a pattern in the name of a directory."""
+"""Characters that Spark takes for a pattern in the name of a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def check_table(folder: Path, schema: StructType, rows: int) -> None:
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column holds what is wanted; time zones and names of items may differ."""
+    """Whether a column has the wanted type; time zones and names of items may differ."""
     if pa.types.is_timestamp(wanted):
         return bool(pa.types.is_timestamp(found))
     if pa.types.is_list(wanted):
@@ -155,7 +155,7 @@ def open_universe(path: Path, *, unsound: bool = False) -> Universe:
 
 
 def read_manifest(root: Path) -> dict[str, Any] | None:
-    """What a directory says of itself; None if it is no universe."""
+    """The manifest of a directory; None if it is no universe."""
     try:
         found = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -185,7 +185,7 @@ class Draft:
     facts: dict[str, Any] | None = None
 
     def write(self, table: str, frame: DataFrame) -> int:
-        """Write one table with its declared schema; the number of its rows, as they are on disk."""
+        """Write one table with its declared schema; return its number of rows on disk."""
         names = [one.name for one in TABLES[table].fields]
         folder = self.scratch / table
         with settings(frame.sparkSession, PARQUET):
@@ -194,7 +194,7 @@ class Draft:
         return self.rows[table]
 
     def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Say what the tables are; leaving the block of `new_universe` puts them in place."""
+        """Write the manifest; leaving the block of `new_universe` puts the tables in place."""
         self.facts = {"format": FORMAT, **facts, "tables": dict(self.rows)}
         return self.facts
 
@@ -274,7 +274,7 @@ def new_universe(out: Path, identity: str, *, replace: bool = False) -> Iterator
             refuse_place(out, identity, replace)
             _put_in_place(scratch, place)
     except BaseException:
-        end_own_jobs()  # or they would write on
+        end_own_jobs()  # else they would go on writing
         raise
     finally:
         os.close(lock)
@@ -291,14 +291,14 @@ def _remove(scratch: Path) -> None:
 
 
 def _keep_only(scratch: Path, tables: Mapping[str, int]) -> None:
-    """Remove from a draft what is no table: staged rows.  Its lock stays until it is in place."""
+    """Remove files from a draft that are no tables: staged rows.  Its lock stays until the end."""
     for path in scratch.iterdir():
         if path.name not in tables and path.name != LOCK:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _sync(scratch: Path) -> None:
-    """Have the disk hold what Spark wrote, before the manifest says that it is there."""
+    """Flush Spark's files to the disk, before the manifest lists them."""
     for path in scratch.rglob("*"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -308,7 +308,7 @@ def _sync(scratch: Path) -> None:
 
 
 def _put_in_place(scratch: Path, place: Path) -> None:
-    """Between two renames there is no universe at all, never a mixture of two."""
+    """Rename into place; between two renames there is no universe, never a mixture of two."""
     old = place.with_name(f".{place.name}.{uuid4().hex}.tmp")
     if place.exists():
         place.rename(old)
