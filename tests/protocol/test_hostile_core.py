@@ -19,8 +19,8 @@ import pytest
 
 from cubecast.net.clock import wall_us
 from cubecast.net.message import RETAIN
-from cubecast.net.node import retained
-from cubecast.net.node.retained import MAX_AHEAD_US, MAX_BYTES, Retained, is_value
+from cubecast.net.node import value_keeper
+from cubecast.net.node.value_keeper import MAX_AHEAD_US, MAX_BYTES, Retained, is_value
 from cubecast.net.wire.headers import pack
 from cubecast.net.wire.packets import WireError, decode_control, encode_control
 from cubecast.protocol.cluster.node import CubecastNode
@@ -42,7 +42,7 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.protocol.subscriptions import links, waves
 from cubecast.protocol.topic import guard
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 from cubecast.topology import parent
 from support.lies import ATTACKED, HONEST, LIAR, QUIET, WINDOW, Liar, check_bounds
 
@@ -254,7 +254,7 @@ def test_lies_about_retained_values_hide_none_and_break_no_keeper(seed: int) -> 
 
 
 def believes_the_future(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(retained, "MAX_AHEAD_US", 1 << 61)
+    patch.setattr(value_keeper, "MAX_AHEAD_US", 1 << 61)
 
 
 def relays_what_it_does_not_believe(patch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def takes_what_it_hears_last(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_anything_for_a_value(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(retained, "is_value", lambda blob: True)
+    patch.setattr(value_keeper, "is_value", lambda blob: True)
 
 
 @pytest.mark.parametrize(

@@ -191,3 +191,38 @@ def test_a_file_that_is_nowhere_is_found(text: str, wrong: list[str]) -> None:
 )  # fmt: skip
 def test_a_name_that_leads_nowhere_is_found(text: str, wrong: list[str]) -> None:
     assert wrong_names(text) == wrong
+
+
+PARTS = re.compile(
+    r"^\| part \| file in `(?P<room>[\w/]+)` \|.*\n\|[-|]+\n(?P<rows>(?:\|.*\n)+)", re.M
+)
+"""A table of parts in docs/design.md."""
+
+
+def wrong_parts(page: str) -> list[str]:
+    """Classes in a table of parts that are not in the file beside them."""
+    found = []
+    for table in PARTS.finditer(page):
+        for row in table["rows"].splitlines():
+            parts, file, *_ = row.strip("| ").split(" | ")
+            path = PACKAGE / table["room"] / file.strip("`")
+            names = set(bound(ast.parse(path.read_text(encoding="utf-8")).body))
+            found += [
+                f"{path.name}: {one}" for one in re.findall(r"`(\w+)`", parts) if one not in names
+            ]
+    return found
+
+
+def test_the_parts_on_the_maps_are_in_the_files_beside_them() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert len(PARTS.findall(page)) == 3
+    assert wrong_parts(page) == []
+    planted = page.replace("| `AddressHistory` | `belief.py` |", "| `History` | `belief.py` |")
+    assert wrong_parts(planted) == ["belief.py: History"]
+
+
+def test_the_map_of_a_topic_names_every_file_of_its_room() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    section = page.split("## The parts of a topic", 1)[1].split("\n## ", 1)[0]
+    files = {path.name for path in (PACKAGE / "protocol" / "topic").glob("*.py")} - {"__init__.py"}
+    assert {name for name in files if name not in section} == set()

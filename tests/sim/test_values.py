@@ -9,12 +9,12 @@ import pytest
 from cubecast.chaos.eventful import draw_eventful
 from cubecast.chaos.schedule import ApplicationStep, Schedule, checked
 from cubecast.chaos.simulated.driver import population, run_schedule
-from cubecast.net.node.retained import Retained
+from cubecast.net.node.value_keeper import Retained
 from cubecast.net.wire.packets import OutgoingFrame
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
 from cubecast.protocol.subscriptions import waves
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 from cubecast.sim.codec import CodecError, WireCodec
 from cubecast.sim.values import Handing, Value, ValueKept, ValueLog, judge, same_everywhere
 from cubecast.trace import Record

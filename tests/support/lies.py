@@ -10,7 +10,7 @@ import msgspec
 
 from cubecast.net.clock import wall_us
 from cubecast.net.message import RETAIN
-from cubecast.net.node.retained import MAX_AHEAD_US, MAX_VALUE
+from cubecast.net.node.value_keeper import MAX_AHEAD_US, MAX_VALUE
 from cubecast.net.wire.headers import pack
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.messages import (
@@ -31,7 +31,7 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.protocol.subscriptions import links, waves
 from cubecast.protocol.topic import guard, stream_table
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 
 LIAR = 3
 HONEST = (0, 1, 2)

@@ -1,7 +1,7 @@
 """The wall clock, which tells people when a message was published.
 
-No wait depends on it, and it orders only concurrent retained values (`retained.py`); delays use the
-loop's monotonic clock.  So it may be wrong, or be set while a node runs.
+No wait depends on it, and it orders only concurrent retained values (`value_keeper.py`); delays use
+the loop's monotonic clock.  So it may be wrong, or be set while a node runs.
 """
 
 from __future__ import annotations

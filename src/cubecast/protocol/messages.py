@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 
 Barrier: TypeAlias = tuple[tuple[Stream, Seq], ...]
 """Direct dependencies: the last message of each stream that must be delivered before."""

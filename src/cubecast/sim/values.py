@@ -1,8 +1,8 @@
 """Retained values in the simulator: which are published, kept, and handed to newcomers.
 
-Every life has the keeper of a live node (`cubecast.net.node.retained`), so a value crosses the wire
-as a message with headers, its stamp is made as live nodes make it, and the answers to a JOIN carry
-it.  Clocks of nodes are wrong by up to `SKEW`, differently each time.
+Every life has the keeper of a live node (`cubecast.net.node.value_keeper`), so a value crosses the
+wire as a message with headers, its stamp is made as live nodes make it, and the answers to a JOIN
+carry it.  Clocks of nodes are wrong by up to `SKEW`, differently each time.
 
 A `ValueLog` records what happened; `judge` reads it beside the trace.  Properties, by topic:
 
@@ -28,7 +28,7 @@ from cubecast.net.message import RETAIN
 from cubecast.net.wire.headers import pack, split
 from cubecast.net.wire.packets import OutgoingFrame
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 from cubecast.trace import Record
 
 SKEW: Time = 1000

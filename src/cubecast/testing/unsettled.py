@@ -20,7 +20,7 @@ def reasons(nodes: Sequence[Node], busy: Sequence[Node]) -> str:
     for node in busy:
         found = dict(_waits(node))
         topics.update(dict.fromkeys(found))
-        where = [f"in {topic!r} for {whom}" for topic, whom in found.items()]
+        where = [f"in {topic!r} for {others}" for topic, others in found.items()]
         waits.append(f"node {node.slot} {_stands(node, where)}")
     told = [*waits, *(text for topic in topics for text in _full(nodes, topic))]
     more = [f"and {len(told) - REASONS} more"] if len(told) > REASONS else []

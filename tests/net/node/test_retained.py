@@ -16,10 +16,10 @@ import cubecast
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.links.faults import Rule
 from cubecast.net.message import RETAIN, Message
-from cubecast.net.node import retained
+from cubecast.net.node import value_keeper
 from cubecast.net.node.node import Node
-from cubecast.net.node.retained import MAX_VALUE, MAX_VALUES, Retained, mark
 from cubecast.net.node.shell import shell_of
+from cubecast.net.node.value_keeper import MAX_VALUE, MAX_VALUES, Retained, mark
 from cubecast.net.publishing import outbox
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire import packets as wire
@@ -27,7 +27,7 @@ from cubecast.net.wire.headers import MAX_HEADERS, pack
 from cubecast.net.wire.packets import WireError, decode_control, encode_control
 from cubecast.protocol.messages import Answer, Parcel
 from cubecast.protocol.port import Stream
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 from cubecast.testing import Cluster, run
 from support.files import written
 from support.live import TOPIC, cluster, live
@@ -362,7 +362,7 @@ def test_late_subscribers_agree_and_see_no_cause_after_its_effect(
         return 10**15 + clock.randrange(10**6)
 
     monkeypatch.setattr(outbox, "wall_us", skewed)
-    monkeypatch.setattr(retained, "wall_us", skewed)
+    monkeypatch.setattr(value_keeper, "wall_us", skewed)
     assert sum(run(chance(20 * seed + number)) for number in range(5)) > 0
 
 
@@ -433,7 +433,7 @@ def test_a_node_keeps_so_many_values_and_so_many_bytes_and_the_oldest_goes() -> 
     assert kept.kept("10") is not None
     for number in range(MAX_VALUES):
         kept.learn(f"large/{number}", value(10_000 + number, bytes(MAX_VALUE - 100)))
-    assert kept.size <= retained.MAX_BYTES
+    assert kept.size <= value_keeper.MAX_BYTES
     assert kept.kept(f"large/{MAX_VALUES - 1}") is not None
     for topic in list(kept.topics()):
         kept.learn(topic, value(10**6, b""))

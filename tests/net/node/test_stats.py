@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import cubecast
-from cubecast.net.node import retained
 from cubecast.net.node import stats as stats_module
+from cubecast.net.node import value_keeper
 from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.slow_news import TELL_EVERY_S
 from cubecast.testing import Cluster, on_virtual_time
@@ -79,7 +79,7 @@ async def test_samples_remembered_for_rates_are_bounded() -> None:
 async def test_retained_values_are_counted_with_their_bytes_and_stay_within_their_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retained, "MAX_VALUES", 3)
+    monkeypatch.setattr(value_keeper, "MAX_VALUES", 3)
     async with Cluster(2) as cluster:
         node = cluster[0]
         assert (node.stats().retained_values, node.stats().retained_bytes) == (0, 0)

@@ -19,13 +19,13 @@ import cubecast
 from cubecast.errors import NotSent, Unknown
 from cubecast.net.message import RETAIN
 from cubecast.net.node.node import Node
-from cubecast.net.node.retained import MAX_AHEAD_US
 from cubecast.net.node.shell import Shell, shell_of
+from cubecast.net.node.value_keeper import MAX_AHEAD_US
 from cubecast.net.wire.headers import pack
 from cubecast.net.wire.packets import MAX_NUMBER, OutgoingFrame
 from cubecast.protocol.messages import ROUTE_BITS, Answer, Frame, Parcel, Route
 from cubecast.protocol.port import LIFE_BITS, Stream
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 from support.live import live, quick, take, told, until
 
 TOPIC = "chat"

@@ -16,7 +16,7 @@ from cubecast.protocol.port import NodeId, Port, Stream
 from cubecast.protocol.subscriptions import waves as waves_module
 from cubecast.protocol.subscriptions.links import Links
 from cubecast.protocol.subscriptions.waves import NOTHING, Contribution, Gathering, Waves
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 from cubecast.topology import children, parent
 from support.ports import CONFIG, Wire
 

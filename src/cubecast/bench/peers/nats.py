@@ -134,8 +134,8 @@ class _Routes:
         listen = task.more_ports[count : 2 * count]
         if task.mode != "delayed":
             return cls(listen, listen, (listen,) * count)
-        relay, nobody = task.more_ports[-2:]
-        return cls(listen, (nobody, listen[1], nobody), ((listen[1],), (), (listen[1], relay)))
+        relay, unused = task.more_ports[-2:]
+        return cls(listen, (unused, listen[1], unused), ((listen[1],), (), (listen[1], relay)))
 
 
 @contextmanager

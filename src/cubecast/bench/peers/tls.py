@@ -31,8 +31,8 @@ def servers(task: Task) -> Iterator[Servers]:
     folder.mkdir(mode=0o700)
     try:
         create(folder).issue("node", "bench")
-        with nothing(task) as nobody:
-            yield nobody
+        with nothing(task) as nothing_started:
+            yield nothing_started
     finally:
         shutil.rmtree(folder)
 

@@ -20,8 +20,8 @@ from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import Events
 from cubecast.net.links.faults import LinkFaults
 from cubecast.net.message import Value
-from cubecast.net.node.retained import mark
 from cubecast.net.node.stats import Stats
+from cubecast.net.node.value_keeper import mark
 from cubecast.net.reading.callbacks import Callback, Listener
 from cubecast.net.reading.subscription import Policy
 from cubecast.net.requests.requests import Requests

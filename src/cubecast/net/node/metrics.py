@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from cubecast.errors import ConfigError
 from cubecast.net.links.address import format_address, is_loopback, parse_address
-from cubecast.net.node.retained import MAX_BYTES, MAX_VALUES
 from cubecast.net.node.stats import Stats
+from cubecast.net.node.value_keeper import MAX_BYTES, MAX_VALUES
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

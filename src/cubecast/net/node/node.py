@@ -16,8 +16,8 @@ from cubecast.net.checks import check_order, check_subscription, check_timeout, 
 from cubecast.net.events import Events
 from cubecast.net.links.faults import LinkFaults
 from cubecast.net.message import Value
-from cubecast.net.node.retained import mark
 from cubecast.net.node.stats import Stats
+from cubecast.net.node.value_keeper import mark
 from cubecast.net.publishing.outbox import Leftover
 from cubecast.net.publishing.receipt import Receipt
 from cubecast.net.reading.callbacks import Callback, Listener

@@ -44,8 +44,8 @@ from cubecast.net.node.listings import Listings
 from cubecast.net.node.node import Node
 from cubecast.net.node.presence import Presence
 from cubecast.net.node.recorder import Recorder
-from cubecast.net.node.retained import Retained
 from cubecast.net.node.stats import Numbers, Stats
+from cubecast.net.node.value_keeper import Retained
 from cubecast.net.publishing.outbox import Leftover
 from cubecast.net.publishing.publishing import Publishing
 from cubecast.net.reading.readers import Readers

@@ -157,9 +157,9 @@ class Stats(msgspec.Struct, frozen=True):
     links: list[LinkStats]
     retained_values: int = 0
     """Retained values that the node keeps, including removed ones: at most
-    `cubecast.net.node.retained.MAX_VALUES`."""
+    `cubecast.net.node.value_keeper.MAX_VALUES`."""
     retained_bytes: int = 0
-    """What these take, their topics included: at most `cubecast.net.node.retained.MAX_BYTES`."""
+    """The bytes of these, topics included: at most `cubecast.net.node.value_keeper.MAX_BYTES`."""
 
 
 class Sample(NamedTuple):

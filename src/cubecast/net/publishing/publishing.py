@@ -22,8 +22,8 @@ from cubecast.net.events import Event, PublisherBlocked
 from cubecast.net.links.writes import Writes
 from cubecast.net.node.presence import Presence
 from cubecast.net.node.recorder import Recorder
-from cubecast.net.node.retained import Retained
 from cubecast.net.node.stats import Numbers
+from cubecast.net.node.value_keeper import Retained
 from cubecast.net.publishing.outbox import Leftover, Outbox
 from cubecast.net.publishing.receipt import Receipt, ReceiptBook
 from cubecast.net.reading.subscription import Subscription

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from cubecast.errors import Closed, TooManyTopics
-from cubecast.net.node.retained import Retained
+from cubecast.net.node.value_keeper import Retained
 from cubecast.net.reading.ledger import Ledger
 from cubecast.net.reading.subscription import Subscription
 from cubecast.protocol.cluster.member import Member

@@ -16,7 +16,7 @@ from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, Overflow
 from cubecast.net.gateway.budget import Share
 from cubecast.net.message import Message, T_co, cut
-from cubecast.net.node.retained import is_retained
+from cubecast.net.node.value_keeper import is_retained
 from cubecast.net.reading.debts import Debts, Key
 from cubecast.net.wire.packets import content_size
 from cubecast.opening import ClosesAtEnd

@@ -1,4 +1,4 @@
-"""Bounds and delays of a live node, with reasons: the single source of defaults.
+"""Bounds and delays of a live node that follow by formula, each once, with reasons.
 
 A preset is a round trip and a bandwidth; everything else follows by formula or is fixed.  `BOUNDS`
 has every bound and delay once, in the order of evaluation: its unit, its formula as code, and the

@@ -50,7 +50,7 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import Seq, Stream, Topic
 from cubecast.protocol.subscriptions.links import Carried
 from cubecast.protocol.subscriptions.topic_names import ENTRY, MAX_LISTING
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 
 VERSION = 4
 MAX_PACKET = 16 * 1024 * 1024

@@ -62,7 +62,7 @@ from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.protocol.subscriptions.mute_members import MuteMembers
 from cubecast.protocol.subscriptions.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.protocol.topic.context import Context
-from cubecast.protocol.topic.retained import NOTHING_KEPT, ValueKeeper
+from cubecast.protocol.topic.retained_values import NOTHING_KEPT, ValueKeeper
 from cubecast.protocol.topic.topic import TopicCore
 from cubecast.topology import members_of
 

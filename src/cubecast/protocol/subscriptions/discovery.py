@@ -49,7 +49,7 @@ from cubecast.protocol.port import NodeId, Port, Time, Topic, Wanted
 from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.protocol.subscriptions.topic_names import Listed
 from cubecast.protocol.subscriptions.waves import NOTHING, Gathering, Waves
-from cubecast.protocol.topic.retained import ValueKeeper
+from cubecast.protocol.topic.retained_values import ValueKeeper
 
 MAX_TOPICS = 100_000
 """A pattern makes a node subscribe to a topic only while it has fewer memberships than this."""

@@ -32,7 +32,7 @@ from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.subscriptions.questions import Question, Questions
 from cubecast.protocol.subscriptions.waves import Contribution, Gathering, Waves
-from cubecast.protocol.topic.retained import NOTHING_KEPT, ValueKeeper
+from cubecast.protocol.topic.retained_values import NOTHING_KEPT, ValueKeeper
 from cubecast.protocol.topic.topic import TopicCore
 from cubecast.topology import members_of
 

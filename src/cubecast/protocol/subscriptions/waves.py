@@ -25,7 +25,7 @@ from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
 from cubecast.protocol.subscriptions.links import Links
 from cubecast.protocol.subscriptions.topic_names import Listing
-from cubecast.protocol.topic.retained import RetainedValue, newer
+from cubecast.protocol.topic.retained_values import RetainedValue, newer
 from cubecast.topology import MAX_DIMENSION, children, cluster, cluster_mask, members_of, parent
 
 MAX_VALUES_BYTES = 64 * 1024 * 1024

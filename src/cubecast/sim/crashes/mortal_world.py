@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, cast
 
-from cubecast.net.node.retained import Retained
+from cubecast.net.node.value_keeper import Retained
 from cubecast.protocol.cluster.views import TO_ANYONE
 from cubecast.protocol.port import (
     Accusation,

@@ -205,10 +205,10 @@ class LyingMember:
         if self._attacks % MOLE_ATTACKS == 0:
             await self._enter()
         self._attacks += 1
-        member, nobody = self._liars
+        member, key_holder = self._liars
         async with asyncio.TaskGroup() as group:
             group.create_task(member.attack(packets - packets // 4))
-            group.create_task(nobody.attack(packets // 4))
+            group.create_task(key_holder.attack(packets // 4))
             group.create_task(self._gossip())
 
     async def _enter(self) -> None:

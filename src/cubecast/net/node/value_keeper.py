@@ -2,7 +2,7 @@
 
 A message that is published with `retain=True` has the header ``:retain``.  Its publisher and every
 subscriber keep it; the answers to a JOIN carry it to newcomers
-(`cubecast.protocol.topic.retained`).
+(`cubecast.protocol.topic.retained_values`).
 
 1. Of two values of a topic the one with the higher stamp stays: the time of its frame, then its
    stream and number.  A frame with a value has a time above that of every value that its publisher
@@ -29,7 +29,7 @@ from cubecast.net.wire.headers import MAX_HEADERS, Headed, Headers, check_header
 from cubecast.net.wire.packets import MAX_KEPT, MESSAGE_OVERHEAD, Lasting, OutgoingFrame, Payloads
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Time, Topic
-from cubecast.protocol.topic.retained import RetainedValue
+from cubecast.protocol.topic.retained_values import RetainedValue
 
 MAX_VALUE = MAX_KEPT
 """Bytes of one value, its headers included."""
