@@ -28,7 +28,7 @@ from cubecast.spark.aggregate import (
     pooled,
     run_quantiles,
 )
-from cubecast.spark.compact import read_messages, read_table, write_tables
+from cubecast.spark.compact import finished_cells, read_messages, read_table, write_tables
 from cubecast.spark.errors import ResultsError, SparkFailedError
 from cubecast.spark.executor_task import Measure
 from cubecast.spark.plain_tables import gather
@@ -164,6 +164,19 @@ def test_finished_cells_are_not_run_again(spark: SparkSession, tmp_path: Path) -
     assert (outcome.ran, outcome.kept) == (6, 6)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert rows(tmp_path, "runs") == expected_runs(toy_cells(4, 3))
+
+
+def test_no_table_is_broadcast_whose_size_spark_can_only_guess(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seventeen thousand cells were 10 MB for Spark, and more than a driver of 1 GB could hold."""
+    sweep(spark, toy_cells(3, 2), tmp_path)
+    results = Results(tmp_path)
+    seals = results.known(set(results.grid()["key"].to_pylist()))
+    finished_cells(spark, results, seals).explain()
+    plan = capsys.readouterr().out
+    assert "Join" in plan
+    assert "Broadcast" not in plan
 
 
 def test_the_tables_are_those_of_the_grid_asked_for_last(

@@ -60,6 +60,9 @@ SQL_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",  # aggregated data are small
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.files.openCostInBytes": "65536",  # finished cells are many small files
+    # Spark measures a table in compressed bytes, and a driver of 1 GB cannot hold some below 10 MB.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "-1",
 }
 """Settings that our jobs need in any session; each session has its own."""
 
