@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from cubecast.spark.errors import LabError, SparkFailedError, blame
+from cubecast.spark.errors import APPLICATION_ENDED, LabError, SparkFailedError, blame
+from cubecast.spark.java_log import told_how_java_ended
+from cubecast.spark.java_process import JavaProcess
 from cubecast.spark.masters import refuse_connect, refuse_unreachable
 from cubecast.spark.scratch import LOCK, clear_dead, scratch_directory
 from cubecast.spark.session import spark_session
@@ -285,3 +288,20 @@ def test_the_master_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_failure_is_told_in_one_line(text: str, line: str) -> None:
     assert blame(text) == line
+
+
+@pytest.mark.parametrize(
+    ("logged", "line"),
+    [
+        ("ERROR Executor: x\njava.lang.OutOfMemoryError: Java heap space\n\tat y", "out of memory"),
+        ("ERROR StandaloneSchedulerBackend: Application has been killed", "the cluster ended"),
+    ],
+)
+def test_a_driver_that_ends_for_want_of_memory_is_told_by_its_log(
+    logged: str, line: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text(logged, encoding="utf-8")
+    java = cast(JavaProcess, None)  # only asked how it ended, and it has not
+    with pytest.raises(SparkFailedError, match=line), told_how_java_ended(java, log):
+        raise SparkFailedError(APPLICATION_ENDED)

@@ -89,6 +89,7 @@ _WHAT_TO_SET = (
     f"name a Python {PYTHON} with cubecast[lab] that is there (PYSPARK_PYTHON=/path/to/python), "
     "or send one along (--conf spark.archives=env.tar.gz#env and PYSPARK_PYTHON=./env/bin/python)"
 )
+APPLICATION_ENDED = "Spark gave up: the cluster ended the application; spark.log says why"
 _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), line)
     for pattern, line in (
@@ -115,7 +116,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (
             r"(?:because SparkContext was shut down|stopped SparkContext)",
-            "Spark gave up: the cluster ended the application; spark.log says why",
+            APPLICATION_ENDED,
         ),
     )
 )

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 
-from cubecast.spark.errors import JavaGoneError, SparkFailedError
+from cubecast.spark.errors import APPLICATION_ENDED, JavaGoneError, SparkFailedError, blame
 from cubecast.spark.java_process import JavaEndedError, JavaProcess
 
 LOG_TAIL_BYTES = 1 << 16
@@ -57,13 +57,25 @@ def told_how_java_ended(java: JavaProcess, log: Path) -> Iterator[None]:
         yield
     except JavaGoneError as error:
         raise JavaGoneError(_end_of(java.process, log)) from error
+    except SparkFailedError as error:
+        # A driver without memory ends its own application; only its log has the reason.
+        if str(error) == APPLICATION_ENDED and (line := _out_of_memory(log)):
+            raise SparkFailedError(blame(line)) from error
+        raise
+
+
+def _out_of_memory(log: Path) -> str:
+    """The line at the end of a log that says so; empty: there is none."""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+        told = re.search(r"OutOfMemoryError[^\n]*", file.read().decode(errors="replace"))
+        return told.group() if told else ""
+    return ""
 
 
 def _end_of(process: Popen[bytes], log: Path) -> str:
-    with suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-        if b"OutOfMemoryError" in file.read():
-            return "out of memory; --conf spark.driver.memory=2g gives it more"
+    if _out_of_memory(log):
+        return "out of memory; --conf spark.driver.memory=2g gives it more"
     try:
         code = process.wait(1)
     except TimeoutExpired:
