@@ -3,6 +3,11 @@
 Topics are independent, as they are for an application at the node: a packet whose topic has no
 credit holds up the later packets of that topic, and no other.  `Taken` says up to which number all
 packets are taken; for a packet that is taken out of turn, `Taking` names its whole size.
+
+Both ends count the same bytes against the window: those of each packet that neither `Taking` nor
+`Taken` has named.  The node stops counting bytes in the step in which it sends such news, and the
+client when it hears them.  So the node never counts more than the client does, in however many
+topics packets are partly published, and a client within its window is never refused.
 """
 
 from __future__ import annotations
@@ -12,8 +17,6 @@ import weakref
 from collections import OrderedDict, deque
 from functools import partial
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from cubecast.errors import CubecastError, NotAllowed, NotSent
 from cubecast.net.gateway.line import Line, why
@@ -46,19 +49,24 @@ NO_ROOM = "the node holds too much for its clients, or for this one, to take a m
 
 
 class PublicationPacket:
-    """A packet of publications, and whether it is refused."""
+    """A packet of publications that is not taken yet.
 
-    __slots__ = ("batch", "counted", "refused", "size")
+    It holds the messages that are not published, and no more bytes than it counts.
+    """
+
+    __slots__ = ("counted", "number", "payloads", "receipt", "refused", "size", "topic")
 
     def __init__(self, batch: Publish) -> None:
-        self.batch = batch
-        self.size = self.counted = size_of(batch.payloads)  # `counted` is what the share counts
+        self.number, self.topic, self.receipt = batch.number, batch.topic, batch.receipt
+        self.payloads = deque(marked(batch.payloads, batch.headed))
+        self.size = size_of(batch.payloads)
+        self.counted = self.size  # what the window and the share count of it
         self.refused = ""  # why it is not published, if there was no room for it
 
     def refuse(self, reason: str) -> None:
         """Free the messages: the packet is not published."""
         self.refused = reason
-        self.batch = msgspec.structs.replace(self.batch, payloads=[b""], headed=())
+        self.payloads.clear()
         self.counted = MESSAGE_OVERHEAD
 
 
@@ -70,6 +78,8 @@ class Publications:
     2. Packets of one topic are published in the order in which they came.
     3. A topic without credit holds up no other, as long as fewer than `TOPICS_AT_ONCE` have none:
        up to that many, there is a task for each topic with packets.
+    4. `_batched` is the sum of what open packets count: of each, the bytes that its client was not
+       told to be published.  The client counts these as well, until it hears of them.
     """
 
     def __init__(self, line: Line, shell: Shell, feeds: Subscriptions) -> None:
@@ -82,7 +92,7 @@ class Publications:
         self._last = 0  # the number of the latest
         self._waiting: dict[Topic, deque[int]] = {}  # the same by topic
         self._ready: deque[Topic] = deque()  # topics with packets that no task publishes
-        self._batched = 0
+        self._batched = 0  # bytes that the client uses of its window
         self._stable: list[int] = []
         self._unknown: list[int] = []
         self.tasks: set[asyncio.Task[None]] = set()
@@ -95,8 +105,7 @@ class Publications:
         packet = PublicationPacket(batch)
         if packet.size > PUBLISH_WINDOW and packet.size > self._line.share.left:
             packet.refuse(NO_ROOM)
-        self._batched += packet.counted
-        self._line.share.add(packet.counted)
+        self._count(packet.counted)
         self._arrived += 1
         self._last = batch.number
         self._open[self._arrived] = packet
@@ -112,6 +121,11 @@ class Publications:
             task.add_done_callback(self._ended)
             self._line.watch(task)
 
+    def _count(self, size: int) -> None:
+        """Count `size` bytes, which may be negative, in the window of the client and its share."""
+        self._batched += size
+        self._line.share.add(size)
+
     async def _publish_ready(self) -> None:
         """Publish packets, of one topic after the other, until no topic is left."""
         task = asyncio.current_task()
@@ -124,11 +138,11 @@ class Publications:
                 try:
                     if packet.refused:
                         raise CubecastError(packet.refused)
-                    await self._publish(packet.batch)
+                    await self._publish(packet)
                 except (CubecastError, ValueError) as error:
                     if self._shell.closed:
                         return
-                    self._line.send(Declined(packet.batch.number, *why(error)))
+                    self._line.send(Declined(packet.number, *why(error)))
                 self._took(waiting.popleft())
                 if waiting:
                     self._ready.append(topic)
@@ -139,55 +153,65 @@ class Publications:
         finally:
             self.tasks.discard(task)  # at once: the next packet may come before `_ended` is called
 
+    def _tell(self, packet: PublicationPacket, size: int) -> None:
+        """Tell the client that the first `size` bytes of a packet are published, not yet all."""
+        self._count(packet.size - size - packet.counted)
+        packet.counted = packet.size - size
+        self._line.send(Taking(packet.number, size))
+
     def _took(self, place: int) -> None:
         """Tell the client that a packet is taken, or refused."""
         first = next(iter(self._open)) == place
         packet = self._open.pop(place)
-        self._batched -= packet.counted
-        self._line.share.add(-packet.counted)
+        self._count(-packet.counted)
         if not first:
-            self._line.send(Taking(packet.batch.number, packet.size))
+            self._line.send(Taking(packet.number, packet.size))
             return
         following = next(iter(self._open.values()), None)
-        number = self._last if following is None else following.batch.number - 1
-        self._line.send(Taken(max(number, packet.batch.number)))
+        number = self._last if following is None else following.number - 1
+        self._line.send(Taken(max(number, packet.number)))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if self._line.ended and not self.tasks:
             self._line.share.close()
 
-    async def _publish(self, batch: Publish) -> None:
-        """Publish a whole batch; a topic that was accepted once is not refused later.
+    async def _publish(self, packet: PublicationPacket) -> None:
+        """Publish a whole packet; a topic that was accepted once is not refused later.
 
-        So only the first batch of a topic can be refused, and for that one the client waits; or
-        a batch that new permissions do not allow.
+        So only the first packet of a topic can be refused, and for that one the client waits; or
+        a packet that new permissions do not allow.
         """
-        self._line.check_may("publish", batch.topic)
-        topic = self._line.use_topic(batch.topic)
-        last = len(batch.payloads) - 1
-        receipt = None
-        size = 0
-        told_at = self._loop.time()
+        self._line.check_may("publish", packet.topic)
+        topic = self._line.use_topic(packet.topic)
         self._feeds.publishing += 1
         READS.set(self._feeds if self._feeds else None)
         try:
-            for index, payload in enumerate(marked(batch.payloads, batch.headed)):
-                wants_receipt = batch.receipt and index == last
-                try:
-                    receipt = await self._publish_one(topic, payload, wants_receipt)
-                except NotAllowed:
-                    if index > 0:  # a part is published: "not sent" would be wrong
-                        self._line.hang_up("the permissions changed while a packet was published")
-                    raise
-                size += len(payload) + MESSAGE_OVERHEAD
-                if self._loop.time() >= told_at + TAKING_S and index < last:
-                    told_at = self._loop.time()
-                    self._line.send(Taking(batch.number, size))
+            receipt = await self._publish_all(topic, packet)
         finally:
             self._feeds.publishing -= 1
         if receipt is not None:
-            receipt.when_known(partial(_is_known, weakref.ref(self), batch.number))
+            receipt.when_known(partial(_is_known, weakref.ref(self), packet.number))
+
+    async def _publish_all(self, topic: Topic, packet: PublicationPacket) -> Receipt | None:
+        """Publish the messages of a packet one by one, freeing each; the receipt of the last."""
+        payloads = packet.payloads
+        receipt = None
+        size = 0
+        told_at = self._loop.time()
+        while payloads:
+            wants_receipt = packet.receipt and len(payloads) == 1
+            try:
+                receipt = await self._publish_one(topic, payloads[0], wants_receipt)
+            except NotAllowed:
+                if size > 0:  # a part is published: "not sent" would be wrong
+                    self._line.hang_up("the permissions changed while a packet was published")
+                raise
+            size += len(payloads.popleft()) + MESSAGE_OVERHEAD
+            if self._loop.time() >= told_at + TAKING_S and payloads:
+                told_at = self._loop.time()
+                self._tell(packet, size)
+        return receipt
 
     async def _publish_one(
         self, topic: Topic, payload: bytes, wants_receipt: bool

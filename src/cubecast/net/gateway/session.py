@@ -6,7 +6,8 @@ and later publications of the client depend on it.
 
 Bounds, whatever the client does:
 
-1. Publications received and not taken by the node: one window and one packet (`WireError` beyond).
+1. Publications received and not told to be published: one window and one packet (`WireError`
+   beyond).  The node holds no others.
 2. Messages sent and not read by the application: one window and one batch per subscription; further
    messages wait in the node's subscription, where the client's policy applies.
 3. Bytes that the network does not take: `BACKLOG` and one batch or answer, then we stop sending;

@@ -186,6 +186,7 @@ class Taken(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Taking(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The node has published so many bytes of this packet and waits for credit for the rest.
 
+    These bytes no longer count against the window, at the node since it sent this.
     If that is all of it the packet is taken, before an earlier one of another topic.
     """
 
