@@ -24,6 +24,7 @@ from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.clients import (
     Answered,
     CatchUp,
+    Consumed,
     Declined,
     Farewell,
     Position,
@@ -31,7 +32,9 @@ from cubecast.net.wire.clients import (
     Subscribe,
     Subscribed,
     Taken,
+    Taking,
     decode_from_client,
+    size_of,
 )
 from cubecast.protocol.port import Stream
 from cubecast.testing import Cluster, run
@@ -505,6 +508,78 @@ async def test_publications_that_a_leaving_node_declines_go_to_the_next_in_order
     assert again.payloads() == [b"2", b"3", b"4"]
     pipeline.on_taken(Taken(2))
     await pipeline.flush()
+    assert pipeline._used == 0
+
+
+@live
+@pytest.mark.parametrize("retry_unknown", [False, True])
+@pytest.mark.parametrize("denied", [False, True])
+@pytest.mark.parametrize("receipt", [False, True])
+async def test_a_refused_publication_is_settled_although_its_node_is_lost_before_it_says_taken(
+    retry_unknown: bool, denied: bool, receipt: bool
+) -> None:
+    """The application is told once; the window is free; the next node does not get it."""
+    _, pipeline = pipelines(retry_unknown)
+    pipeline._known.add(TOPIC)
+    await pipeline.publish(TOPIC, bytes(1 << 20), receipt)
+    pipeline.on_declined(Declined(0, "no", denied))
+    assert pipeline._used > 1 << 20, "until the node says `Taken`"
+    pipeline.interrupted("the cable")
+    assert pipeline._used == 0
+    assert not pipeline._flows
+    again = Wire()
+    pipeline.resume(again.send, 1 << 20)
+    assert again.sent == []
+    with pytest.raises(cubecast.NotAllowed if denied else NotSent, match="no"):
+        await pipeline.flush()
+    later = await sent(pipeline, b"later")
+    assert again.payloads() == [b"later"]
+    pipeline.on_taken(Taken(0))
+    pipeline.on_consumed(Consumed([0]))
+    await later.stable()
+    await pipeline.flush()
+    assert pipeline._used == 0
+
+
+@live
+async def test_a_publication_that_goes_from_node_to_node_counts_once() -> None:
+    """One that the first node has taken, and no later one before it is lost, too."""
+    _, pipeline = pipelines(retry_unknown=True)
+    receipt = await sent(pipeline, bytes(100_000))
+    pipeline.on_taken(Taken(0))
+    for _ in range(3):
+        pipeline.interrupted("the cable")
+        assert pipeline._used == size_of([bytes(100_000)])
+        again = Wire()
+        pipeline.resume(again.send, 1 << 20)
+        assert len(again.sent) == 1
+        pipeline.on_taking(Taking(0, 1000))
+    pipeline.on_taken(Taken(0))
+    pipeline.on_consumed(Consumed([0]))
+    await receipt.stable()
+    assert pipeline._used == 0
+    assert not pipeline._flows
+
+
+@live
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("denied", [False, True])
+async def test_a_publication_that_a_lost_node_may_have_sent_and_the_next_refuses_is_unknown(
+    denied: bool, taken: bool
+) -> None:
+    _, pipeline = pipelines(retry_unknown=True)
+    perhaps = await sent(pipeline, b"perhaps")
+    if taken:
+        pipeline.on_taken(Taken(0))
+    pipeline.interrupted("the cable")
+    pipeline.resume(Wire().send, 1 << 20)
+    pipeline.on_declined(Declined(0, "the rules say no", denied))
+    with pytest.raises(Unknown, match="the rules say no"):
+        await perhaps.stable()
+    pipeline.interrupted("the cable")
+    third = Wire()
+    pipeline.resume(third.send, 1 << 20)
+    assert third.sent == [], "it is settled"
     assert pipeline._used == 0
 
 

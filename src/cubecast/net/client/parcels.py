@@ -39,6 +39,7 @@ class DeliveredPacket:
     __slots__ = (
         "bare",
         "doubtful",
+        "failed",
         "left",
         "letters",
         "number",
@@ -62,6 +63,7 @@ class DeliveredPacket:
         self.receipt = False
         self.bare = False  # whether one of its messages has no receipt
         self.doubtful = False  # whether a node that is gone may have sent it
+        self.failed = False  # whether the application was told, or will be, that it failed
         self.left = False  # whether it was sent to a node
         self.letters: list[Letter] = []
         self.unwatched = False  # whether a `publish` returned before the node had taken it
@@ -70,11 +72,16 @@ class DeliveredPacket:
 
     def fail(self, error: CubecastError) -> None:
         """Fail `taken` and `stable` with an error; calls that wait for them raise it."""
+        self.failed = True
         for future in (self.taken, self.stable):
             if not future.done():
                 future.set_exception(error)
                 future.exception()
         self.settle(gone=not isinstance(error, NotSent | NotAllowed))
+
+    def doubt(self) -> None:
+        """Note that a node which is gone may have sent it, and that it waits for the next one."""
+        self.doubtful, self.left, self.published = True, False, 0
 
     def settle(self, gone: bool) -> None:
         """Settle its letters: `gone` says that a node has them, or may have them."""

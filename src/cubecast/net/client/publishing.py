@@ -407,9 +407,7 @@ class Pipeline:
             return
         parcel = self._sent.get(news.number)
         if parcel is not None:
-            error: NotSent | NotAllowed = NotSent(parcel.topic, news.reason)
-            if news.denied:
-                error = NotAllowed(parcel.topic, "publish", news.reason)
+            error = _refusal(parcel, news)
             if parcel.unwatched:  # the topic was accepted before: its `publish` has returned
                 self._lost = self._lost or error
             self._known.discard(parcel.topic)  # the next `publish` waits for the node again
@@ -435,30 +433,35 @@ class Pipeline:
         self.send_gathered()  # into the backlog for the next node
 
     def interrupted(self, reason: str) -> None:
-        """Fail unanswered packets as `Unknown`, or keep them for the next node: this is gone."""
+        """Fail unanswered packets as `Unknown`, or keep them for the next node: this is gone.
+
+        Afterwards the window counts exactly the packets that wait for the next node.  One that this
+        node refused is settled: it is not sent again.
+        """
         self.hold()
         again = {parcel.number: parcel for parcel in self._returned}
-        unknown = self._sent | self._unstable
-        for number, parcel in sorted(unknown.items()):
-            if self._retry_unknown:
+        for number, parcel in sorted((self._sent | self._unstable).items()):
+            counted = parcel.size - parcel.published if number in self._sent else 0
+            if self._retry_unknown and not parcel.failed:
                 again[number] = parcel
-                parcel.doubtful = True
-                more = parcel.size if parcel.taken.done() else parcel.published
-                self._use(parcel.topic, more)
-                parcel.published = 0
-                parcel.left = False
+                self._use(parcel.topic, parcel.size - counted)
+                parcel.doubt()
                 continue
-            if not parcel.taken.done():
-                self._use(parcel.topic, parcel.published - parcel.size)
-                if parcel.unwatched and parcel.bare:  # else the receipts tell
-                    self._lost = Unknown(parcel.topic, reason)
-            parcel.fail(Unknown(parcel.topic, reason))
+            self._use(parcel.topic, -counted)
+            if not parcel.failed:
+                self._fail_unknown(parcel, reason)
         self._returned = []
         self._sent.clear()
         self._unstable.clear()
         for number in sorted(again, reverse=True):
             self._backlog.setdefault(again[number].topic, deque()).appendleft(again[number])
         self._wake()
+
+    def _fail_unknown(self, parcel: DeliveredPacket, reason: str) -> None:
+        error = Unknown(parcel.topic, reason)
+        if parcel.unwatched and parcel.bare and not parcel.taken.done():  # else the receipts tell
+            self._lost = error
+        parcel.fail(error)
 
     def resume(self, send: Callable[[bytes], None], window: int) -> None:
         """Send to a new node: first what waits, in order."""
@@ -515,3 +518,12 @@ class Pipeline:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _refusal(parcel: DeliveredPacket, news: Declined) -> NotSent | NotAllowed | Unknown:
+    """The error for a packet that a node refused: `Unknown` if a former node may have sent it."""
+    if parcel.doubtful:
+        return Unknown(parcel.topic, f"the next node refused it: {news.reason}")
+    if news.denied:
+        return NotAllowed(parcel.topic, "publish", news.reason)
+    return NotSent(parcel.topic, news.reason)
