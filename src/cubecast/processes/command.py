@@ -2,12 +2,16 @@
 
 A thread reads each stream of a `CommandChild` for as long as it lives: a child whose pipe is full
 blocks.  What it writes to stderr is kept, up to a bound, as the reason if it ends.
+
+A parent that ends a child waits for these threads at most `READ_REST_S`: processes that the child
+has started may keep its streams open for as long as they like.
 """
 
 from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -116,12 +120,16 @@ class CommandChild(_Program):
 
     def last_line(self) -> str:
         """The last line that a process which has ended wrote to stderr; empty if there is none."""
-        for reader in self._readers:
-            reader.join(READ_REST_S)
+        self._read_rest()
         return next((line for line in reversed(self.complaints) if line.strip()), "")
 
     def end(self) -> None:
         super().end()
-        for reader in self._readers:
-            reader.join()
+        self._read_rest()
         self.hang_up()
+
+    def _read_rest(self) -> None:
+        """Wait until all that a process which has ended wrote is read, at most `READ_REST_S`."""
+        deadline = time.monotonic() + READ_REST_S
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
