@@ -230,7 +230,7 @@ class Tally:
     needlessly_inexact: int = 0
     """Moves whose client might have known it, and says that it does not (rule 2)."""
     stuck: int = 0
-    """Messages of the topic whose reader stops, if there is one."""
+    """Messages of topics whose readers stop or lag, if there are any."""
     finished: int = 0
     """Readers that have heard the last words of all."""
     errors: Counter[str] = field(default_factory=Counter)

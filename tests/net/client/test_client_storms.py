@@ -1,14 +1,15 @@
 """Clients with patience through nodes that leave, die and come back, on virtual time; by seed.
 
-Every client publishes, waits until everyone has it, and reads everything.  A failure is replayed by
-its seed.  `rolling` has the rules of the judge; here it knows what each node delivered.
+Every client publishes, waits until everyone has it, and reads everything.  In every third storm one
+client has several topics whose readers lag.  A failure is replayed by its seed.  `rolling` has the
+rules of the judge; here it knows what each node delivered, and that no node refuses a client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count as count_from
 from random import Random
@@ -20,11 +21,14 @@ import cubecast
 from cubecast import Rule
 from cubecast.net.client.read_positions import Floors
 from cubecast.net.client.subscription import RemoteSubscription
+from cubecast.net.gateway.attached import Guests
+from cubecast.net.gateway.publications import PublicationPacket, Publications
+from cubecast.net.links.connection import Connection
 from cubecast.net.node.recorder import Recorder
 from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
-from cubecast.net.wire.clients import Deliver
-from cubecast.net.wire.packets import OutgoingFrame, Payloads
+from cubecast.net.wire.clients import Deliver, Taking
+from cubecast.net.wire.packets import OutgoingFrame, Payloads, WireError
 from cubecast.protocol.cluster.views import View
 from cubecast.protocol.port import NodeId, Publication, Seq, Stream, Topic
 from cubecast.testing import Cluster, run
@@ -33,6 +37,10 @@ from support.rolling import Move, Name, Talker, Tally, Truth, count
 
 NODES, CLIENTS, FAULTS = 3, 4, 5
 STUCK = "stuck"
+SLOW = tuple(f"slow/{number}" for number in range(4))
+"""Topics of one client whose readers lag behind."""
+SLOW_S = 0.05
+"""What a message of theirs takes to read."""
 FILLED, FILLING_BYTES, WINDOW_BYTES = 60, 8000, 32 * 1024
 """More than the windows of node and client have room for."""
 QUIET_S = 60.0
@@ -64,7 +72,7 @@ class Watch(Recorder):
         body, node = publication.body, self._node
         assert isinstance(body, OutgoingFrame | Payloads)
         assert isinstance(node, Shell)
-        if publication.topic == STUCK:
+        if publication.topic == STUCK or publication.topic in SLOW:
             return
         for payload in body.payloads if isinstance(body, OutgoingFrame) else body.cut():
             source, number, _, _ = json.loads(payload)
@@ -72,25 +80,27 @@ class Watch(Recorder):
         super().delivered(publication)
 
 
-class Stuck:
-    """A topic whose reader stops until the storm is over, and clients that fill it up.
+class Filled:
+    """Topics whose reader stops until the storm is over, or lags; and clients that fill them up.
 
-    They publish to `TOPIC` besides: a topic without credit holds up no other.
+    They publish to other topics besides: a topic without credit holds up no other.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, topics: Sequence[Topic], pause_s: float = 0) -> None:
+        self._topics = topics
+        self._pause_s = pause_s
         self.read: list[tuple[int, int, Stream]] = []
         self.unknown: set[Name] = set()
         self.not_sent: set[Name] = set()
         self.reading = asyncio.Event()
 
-    async def fill(self, number: int, client: cubecast.Client) -> None:
+    async def fill(self, number: int, client: cubecast.Client, topic: Topic) -> None:
         """Publish numbered messages, most of which wait for credit."""
         receipts: dict[int, cubecast.ClientReceipt] = {}
         for turn in range(FILLED):
             body = b"%d %d %0*d" % (number, turn, FILLING_BYTES, 0)
             try:
-                receipts[turn] = await client.publish(STUCK, body, receipt=True)
+                receipts[turn] = await client.publish(topic, body, receipt=True)
             except cubecast.Unknown:
                 self.unknown.add((number, turn))
             except cubecast.NotSent:
@@ -103,12 +113,26 @@ class Stuck:
             except cubecast.NotSent:
                 self.not_sent.add((number, turn))
 
-    async def run(self, addresses: str, cluster: Cluster) -> None:
-        """Subscribe, read nothing for long, then everything that comes."""
+    async def fill_all(self, addresses: str, cluster: Cluster) -> None:
+        """Fill all topics at once, by one client."""
         async with (
             cubecast.connect(addresses, patience_s=120, network=cluster.network) as client,
-            client.subscribe(STUCK, queue_bytes=FILLING_BYTES) as messages,
+            asyncio.TaskGroup() as group,
         ):
+            for number, topic in enumerate(self._topics):
+                group.create_task(self.fill(number, client, topic))
+
+    async def run(self, addresses: str, cluster: Cluster) -> None:
+        """Subscribe, read nothing until told to, then everything that comes."""
+        async with (
+            cubecast.connect(addresses, patience_s=120, network=cluster.network) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            for topic in self._topics:
+                group.create_task(self._read(client, topic))
+
+    async def _read(self, client: cubecast.Client, topic: Topic) -> None:
+        async with client.subscribe(topic, queue_bytes=FILLING_BYTES) as messages:
             await self.reading.wait()
             with suppress(TimeoutError):
                 while True:
@@ -116,6 +140,7 @@ class Stuck:
                         message = await anext(messages)
                     number, turn, _ = message.payload.split()
                     self.read.append((int(number), int(turn), message.frame.stream))
+                    await asyncio.sleep(self._pause_s)
 
     def count(self, tally: Tally) -> None:
         """Each message comes once, and what was not sent never comes.
@@ -123,7 +148,7 @@ class Stuck:
         Those of a client through one node come in order, but for what it does not know to be sent.
         """
         names = [(number, turn) for number, turn, _ in self.read]
-        tally.stuck = len(names)
+        tally.stuck += len(names)
         tally.repeated += len(names) - len(set(names)) + len(self.not_sent & set(names))
         latest: dict[tuple[int, Stream], int] = {}
         for number, turn, stream in self.read:
@@ -132,46 +157,72 @@ class Stuck:
                 latest[number, stream] = turn
 
 
+class Doorkeeper(Guests):
+    """The clients of a node; the tally has those that it refused, though none broke a rule."""
+
+    tally: Tally
+
+    def received(self, connection: Connection, raw: bytes) -> None:
+        try:
+            super().received(connection, raw)
+        except WireError as error:
+            self.tally.errors[f"a node refused a client: {error}"] += 1
+            raise
+
+
 async def storm(seed: int) -> Tally:
     chance, tally, truth = Random(seed), Tally(), Truth()
     watch = type("Watch", (Watch,), {"truth": truth})
-    with mock.patch("cubecast.net.node.shell.Recorder", watch):
+    doorkeeper = type("Doorkeeper", (Doorkeeper,), {"tally": tally})
+    with (
+        mock.patch("cubecast.net.node.shell.Recorder", watch),
+        mock.patch("cubecast.net.node.shell.Guests", doorkeeper),
+    ):
         config = NodeConfig(protocol=small_window(WINDOW_BYTES))
         async with Cluster(NODES, seed=seed, config=config) as cluster:
-            await weather(cluster, chance, tally, truth)
+            await weather(cluster, chance, tally, truth, seed % 3 == 2)
     return tally
 
 
-async def weather(cluster: Cluster, chance: Random, tally: Tally, truth: Truth) -> None:
+async def weather(
+    cluster: Cluster, chance: Random, tally: Tally, truth: Truth, lagging: bool
+) -> None:
+    """Faults, and talkers; if `lagging`, a client has several topics with slow readers besides."""
     addresses = [node.address for node in cluster.nodes]
     slow = Rule(delay_s=chance.choice((0, 0.02)), jitter_s=chance.choice((0.05, 0.3)))
     cluster.on_every_link(slow)  # so that nodes are not equally far
     talkers = [Talker(number, CLIENTS, tally, truth) for number in range(CLIENTS)]
     ready = asyncio.Barrier(CLIENTS + 1)
-    stuck = Stuck()
+    stuck, slow = Filled([STUCK]), Filled(SLOW, SLOW_S)
+    slow.reading.set()
+    everywhere = ",".join(addresses)
     async with asyncio.TaskGroup() as group:
-        reading = group.create_task(stuck.run(",".join(addresses), cluster))
+        used = [stuck, slow] if lagging else [stuck]
+        reading = [group.create_task(one.run(everywhere, cluster)) for one in used]
         for talker in talkers:
             known = chance.sample(addresses, chance.randint(2, NODES))
             pause_s = chance.choice((0.05, 0.2, 0.5))
             group.create_task(talker.run(",".join(known), ready, pause_s, cluster.network))
         await ready.wait()
         filling = [
-            group.create_task(stuck.fill(number, talker.client))
+            group.create_task(stuck.fill(number, talker.client, STUCK))
             for number, talker in enumerate(talkers)
             if talker.client is not None
         ]
+        if lagging:
+            filling.append(group.create_task(slow.fill_all(everywhere, cluster)))
         for _ in range(FAULTS):
             await asyncio.sleep(chance.uniform(0, 1))
             await fault(cluster, talkers, chance, truth)
         await asyncio.sleep(1)
         stuck.reading.set()
-        await asyncio.gather(reading, *filling)
+        await asyncio.gather(*reading, *filling)
         for talker in talkers:
             talker.stop()
         await ready.wait()
     count(talkers, tally, truth)
     stuck.count(tally)
+    slow.count(tally)
 
 
 async def fault(cluster: Cluster, talkers: list[Talker], chance: Random, truth: Truth) -> None:
@@ -328,3 +379,15 @@ def test_a_client_that_breaks_a_promise_is_caught(
 ) -> None:
     mutant(monkeypatch)
     assert any(getattr(run(storm(seed)), symptom) for seed in BLOCK)
+
+
+def test_a_node_that_counts_half_taken_packets_whole_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It gives its client credit in words, and refuses a client that uses it."""
+
+    def tell(one: Publications, packet: PublicationPacket, size: int) -> None:
+        one._line.send(Taking(packet.number, size))
+
+    monkeypatch.setattr(Publications, "_tell", tell)
+    assert any("credit" in error for seed in BLOCK for error in run(storm(seed)).errors)
