@@ -161,6 +161,44 @@ async def test_a_reader_without_a_handler_answers_with_reply_also_several_times(
             await (await anext(asked)).reply("?")
 
 
+@live
+async def test_an_answer_may_come_from_a_worker_thread_through_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+
+    def work(message: Message) -> None:
+        asyncio.run_coroutine_threadsafe(message.reply("done"), loop).result(20)
+        asyncio.run_coroutine_threadsafe(message.reply_error("but late"), loop).result(20)
+
+    async with cluster(2) as nodes, cubecast.connect(nodes[0].address) as client:
+        for host in (nodes[1], client):
+            async with host.subscribe(TOPIC) as asked:
+                asking = asyncio.create_task(
+                    _all(nodes[0].request_many(TOPIC, "?", timeout=20, count=2))
+                )
+                await asyncio.to_thread(work, await anext(asked))
+                answer, error = await asking
+                assert answer.payload == b"done"
+                assert error.text == "but late"
+
+
+@live
+async def test_an_answer_awaited_in_another_loop_is_refused_and_says_what_to_call() -> None:
+    def work(message: Message) -> None:
+        async def in_another_loop() -> None:
+            await message.reply("no")
+
+        asyncio.run(in_another_loop())
+
+    async with cluster(1) as nodes, nodes[0].subscribe(TOPIC) as asked:
+        asking = asyncio.create_task(nodes[0].request(TOPIC, "?", timeout=20))
+        message = await anext(asked)
+        words = r"from another thread or loop, call asyncio\.run_coroutine_threadsafe\(message\."
+        with pytest.raises(TypeError, match=words):
+            await asyncio.to_thread(work, message)
+        await message.reply("yes")
+        assert (await asking).payload == b"yes"
+
+
 async def _all(answers: Any) -> list[Any]:
     """The answers, and the errors among them."""
     found: list[Any] = []
