@@ -268,7 +268,7 @@ async def test_unread_answers_are_bounded_and_dropped_ones_counted(
 @on_virtual_time
 async def test_no_answer_says_the_request_may_be_handled_and_late_answers_are_counted() -> None:
     async with Cluster(2) as nodes, nodes[1].subscribe(TOPIC) as asked:
-        for topic, more in ((TOPIC, ""), ("nobody/there", "; no node is subscribed")):
+        for topic, more in ((TOPIC, ""), ("nobody/there", "; no node was subscribed")):
             words = rf"\(none in 2 s{more}\): it may have been handled"
             with pytest.raises(NoAnswer, match=words) as caught:
                 await nodes[0].request(topic, "?", timeout=2)
@@ -285,6 +285,26 @@ async def test_no_answer_says_the_request_may_be_handled_and_late_answers_are_co
         assert (await again).payload == b"0"  # the first; the others come in vain
         await nodes.settle()
         assert nodes[0].requests.late == 3
+
+
+@on_virtual_time
+async def test_no_answer_tells_of_the_subscribers_when_the_request_was_sent() -> None:
+    """One that had the request and left may have handled it; one that came later has not."""
+    async with Cluster(2) as nodes:
+        for _ in range(2):  # the first asks who is subscribed, the second knows
+            async with nodes[1].subscribe(TOPIC) as asked:
+                asking = asyncio.create_task(nodes[0].request(TOPIC, "?", timeout=3))
+                await anext(asked)
+            await nodes.settle()
+            assert await nodes[0].subscribers(TOPIC) == []
+            with pytest.raises(NoAnswer, match=r"\(none in 3 s\)"):
+                await asking
+        for topic in (TOPIC, "new"):
+            asking = asyncio.create_task(nodes[0].request(topic, "?", timeout=3))
+            await asyncio.sleep(1)  # virtual
+            async with nodes[1].subscribe(topic):
+                with pytest.raises(NoAnswer, match=r"\(none in 3 s; no node was subscribed\)"):
+                    await asking
 
 
 @on_virtual_time

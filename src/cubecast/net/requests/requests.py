@@ -66,8 +66,8 @@ class Post(Protocol):
     def why_waits(self) -> str:
         """What an unsent request waits for."""
 
-    def is_unheard(self, topic: Topic) -> bool:
-        """Whether it is known that a topic has no subscribers; False if asking costs a wave."""
+    def was_unheard(self) -> bool:
+        """Whether it is known that the topic had no subscribers when the request was sent."""
 
 
 HostT = TypeVar("HostT", bound=RequestHost)
@@ -148,7 +148,7 @@ class Requests:
     def silence(self, topic: Topic, post: Post, timeout: float) -> NoAnswer | NotSent:
         """The error for a request that timed out; if it is unsent, it is withdrawn."""
         if not post.withdraw():
-            unheard = "; no node is subscribed" if post.is_unheard(topic) else ""
+            unheard = "; no node was subscribed" if post.was_unheard() else ""
             return NoAnswer(topic, f"none in {timeout:g} s{unheard}")
         if self._reader is None:
             return NotSent(topic, f"the reply topic was not subscribed to in {timeout:g} s")
