@@ -19,6 +19,7 @@ from cubecast.cli.app import app
 from cubecast.lab.cells import Cell
 from cubecast.lab.commit import source_commit
 from cubecast.lab.statistics import critical_value, summary
+from cubecast.spark import compact
 from cubecast.spark.aggregate import (
     critical_values,
     distributions,
@@ -28,7 +29,13 @@ from cubecast.spark.aggregate import (
     pooled,
     run_quantiles,
 )
-from cubecast.spark.compact import finished_cells, read_messages, read_table, write_tables
+from cubecast.spark.compact import (
+    finished_cells,
+    read_messages,
+    read_table,
+    write_one_file,
+    write_tables,
+)
 from cubecast.spark.errors import ResultsError, SparkFailedError
 from cubecast.spark.executor_task import Measure
 from cubecast.spark.plain_tables import gather
@@ -177,6 +184,25 @@ def test_no_table_is_broadcast_whose_size_spark_can_only_guess(
     plan = capsys.readouterr().out
     assert "Join" in plan
     assert "Broadcast" not in plan
+
+
+def test_cells_are_kept_on_the_disk_and_not_in_memory_while_tables_are_made(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine thousand cells did not fit into a driver of 1 GB, which tried it for each table."""
+    sweep(spark, toy_cells(3, 2), tmp_path)
+    context: Any = spark.sparkContext
+    kept: list[tuple[bool, bool]] = []
+
+    def noted(*arguments: Any) -> str:
+        levels = [one.getStorageLevel() for one in context._jsc.getPersistentRDDs().values()]
+        kept.extend((level.useDisk(), level.useMemory()) for level in levels)
+        return write_one_file(*arguments)
+
+    monkeypatch.setattr(compact, "write_one_file", noted)
+    write_tables(spark, Results(tmp_path))
+    assert kept
+    assert set(kept) == {(True, False)}
 
 
 def test_the_tables_are_those_of_the_grid_asked_for_last(

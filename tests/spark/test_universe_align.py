@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from cubecast.cli.app import app
 from cubecast.overlay.rounds import RoundConfig, play
 from cubecast.overlay.universes.grid import grid
+from cubecast.spark.large import large_settings
 from cubecast.spark.session import spark_session
 from cubecast.spark.universe.align import align, at_least
 from cubecast.spark.universe.errors import UniverseError
@@ -115,6 +116,24 @@ def test_small_topics_are_left_out(spark: SparkSession) -> None:
     assert sorted((row.user, row.topic) for row in at_least(frame(spark, FIVE), 3).collect()) == [
         (1, 10), (2, 10), (3, 10),
     ]  # fmt: skip
+
+
+def test_a_large_session_leaves_out_the_same_topics_with_a_broadcast(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = spark.newSession()
+    for name, value in large_settings("local[1]", 1024, tmp_path / "log").items():
+        if large.conf.isModifiable(name):
+            large.conf.set(name, value)
+    joins, kept = [], []
+    for session in (spark, large):
+        pairs = at_least(frame(session, FIVE), 3)
+        kept.append(sorted((row.user, row.topic) for row in pairs.collect()))
+        capsys.readouterr()
+        pairs.explain()
+        joins.append(re.findall(r"Final Plan.*?(\w+Join)", capsys.readouterr().out, re.DOTALL))
+    assert joins == [["SortMergeJoin"], ["BroadcastHashJoin"]]
+    assert kept[0] == kept[1]
 
 
 def test_a_universe_without_subscriptions_is_refused(spark: SparkSession) -> None:

@@ -232,6 +232,17 @@ def test_a_large_session_differs_in_memory_shuffles_and_java(tmp_path: Path) -> 
     assert 1024 <= default_memory_mib() <= 16 * 1024
 
 
+@pytest.mark.parametrize(
+    ("memory_mib", "threshold"), [(1024, "1MB"), (5000, "4MB"), (12_000, "10MB"), (16_384, "10MB")]
+)
+def test_a_large_session_broadcasts_what_its_memory_can_hold(
+    memory_mib: int, threshold: str, tmp_path: Path
+) -> None:
+    settings = large_settings("local[2]", memory_mib, tmp_path / "log")
+    for name in ("autoBroadcastJoinThreshold", "adaptive.autoBroadcastJoinThreshold"):
+        assert settings[f"spark.sql.{name}"] == threshold
+
+
 def test_a_large_session_needs_memory() -> None:
     with (
         pytest.raises(LabError, match="at least 1024 MiB, not 100"),

@@ -160,6 +160,39 @@ def test_an_answer_outside_the_loop_is_refused_and_says_what_to_call(
     ]
 
 
+def test_a_plain_message_is_refused_an_answer_at_the_call(node: cubecast.sync.Node) -> None:
+    """A coroutine that is not awaited would raise nothing."""
+    with node.subscribe(TOPIC, timeout=PATIENCE_S) as messages:
+        node.publish(TOPIC, "plain")
+        message = next(messages)
+        for use in (lambda: message.reply("no"), lambda: message.reply_error("no")):
+            with pytest.raises(ValueError, match="asks for no answer: it was published"):
+                use()
+
+
+def test_an_answer_in_the_loop_of_a_facade_may_come_from_its_threads(
+    node: cubecast.sync.Node, client: cubecast.sync.Client
+) -> None:
+    """What `run` runs is asynchronous code: messages that it reads are answered as anywhere."""
+    ready = threading.Event()
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+
+        def work(message: cubecast.Message) -> None:
+            asyncio.run_coroutine_threadsafe(message.reply("done"), loop).result(PATIENCE_S)
+
+        async with node.inner.subscribe("service/upper") as requests:
+            ready.set()
+            await asyncio.to_thread(work, await anext(requests))
+
+    service = threading.Thread(target=lambda: node.run(serve()))
+    service.start()
+    assert ready.wait(PATIENCE_S)
+    assert client.request("service/upper", timeout=PATIENCE_S).payload == b"done"
+    service.join()
+
+
 def test_a_typed_topic_is_refused_before_anything_is_lost(client: cubecast.sync.Client) -> None:
     """A coroutine that is not awaited would send nothing."""
     topic = cubecast.TypedTopic("sensors/hall", cubecast.codecs.json(int))

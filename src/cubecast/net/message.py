@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from itertools import repeat
@@ -131,22 +130,20 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     ) -> Coroutine[Any, Any, None]:
         """Answer a request; its sender gets the payload.  A request may be answered several times.
 
-        Await it.  It raises what `publish` raises, and ValueError if the message is no request.
-        For a message that `cubecast.sync` has read it raises TypeError: use
-        ``client.reply(message, payload)``.
+        Await it, in the loop of the node or client.  It raises what `publish` raises, and
+        ValueError, at once, if the message is no request.  In another thread, pass it to
+        `asyncio.run_coroutine_threadsafe`.  For a message that `cubecast.sync` has read it raises
+        TypeError, at once: use ``client.reply(message, payload)``.
         """
-        _check_loop("reply(message, payload)")
-        return self._reply(payload, headers, "")
+        return self._replier("reply(message, payload)").reply(self, payload, headers)
 
     def reply_error(self, text: str, *, error: str = "Error") -> Coroutine[Any, Any, None]:
         """Answer a request with an error; the caller of `request` gets `RequestFailed`."""
-        _check_loop("reply_error(message, text)")
-        return self._reply(text, None, error or "Error")
+        replier = self._replier("reply_error(message, text)")
+        return replier.reply(self, text, None, error or "Error")
 
-    async def _reply(self, payload: Payload, headers: Headers | None, error: str) -> None:
-        await self._replier().reply(self, payload, headers, error)
-
-    def _replier(self) -> Requests:
+    def _replier(self, call: str) -> Requests:
+        """What answers; it raises if none does, or only `call` of the sync facade may."""
         raise ValueError(f"message {self.id!r} asks for no answer: it was published, not requested")
 
     @property
@@ -166,28 +163,21 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
         return tuple((stream.source, seq) for stream, seq in self.frame.barrier)
 
 
-def _check_loop(instead: str) -> None:
-    """TypeError if no event loop runs: the coroutine would never be awaited."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise TypeError(without_loop(instead)) from None
-
-
-def without_loop(instead: str) -> str:
-    """The error text for an answer outside the event loop of the node or client."""
-    return (
-        "an answer is sent in the event loop of the node or client: "
-        f"with cubecast.sync, call client.{instead}"
-    )
-
-
 def _date(seconds: float) -> str:
     """A time for people; a peer may send any number."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "milliseconds")
     except (ValueError, OverflowError, OSError):
         return f"{seconds:g}"
+
+
+class HandedOut(ref["Requests"]):
+    """Answers messages that `cubecast.sync` hands to threads without a loop.
+
+    A coroutine that such a thread gets would never be awaited, so it gets an error.
+    """
+
+    __slots__ = ()
 
 
 class RichMessage(Message[T_co], Generic[T_co], frozen=True):
@@ -224,10 +214,15 @@ class RichMessage(Message[T_co], Generic[T_co], frozen=True):
         """Whether it is a request, which `reply` answers."""
         return is_reply_topic(self.headers.get(REPLY, "")) and ID in self.headers
 
-    def _replier(self) -> Requests:
+    def _replier(self, call: str) -> Requests:
         host = None if self.host is None else self.host()
         if host is None or not self.wants_reply:
-            return super()._replier()
+            return super()._replier(call)
+        if type(self.host) is HandedOut and not host.runs_here():
+            raise TypeError(
+                "an answer is sent in the event loop of the node or client: "
+                f"with cubecast.sync, call client.{call}"
+            )
         return host
 
     __repr__ = Message.__repr__

@@ -60,10 +60,13 @@ def write_tables(spark: SparkSession, results: Results) -> None:
 
     Raises `ResultsError` if a cell that is finished is not in them.
     """
+    from pyspark import StorageLevel
+
     seals = results.known(set(results.grid()["key"].to_pylist()))
     made_of = results.made_of(seals)
     settings = setting_fields(results.grid()["settings"].to_pylist())
-    cells = finished_cells(spark, results, seals).cache()
+    # On the disk: a driver of 1 GB cannot hold ten thousand cells, and tried for each table.
+    cells = finished_cells(spark, results, seals).persist(StorageLevel.DISK_ONLY)
     frames = {
         "runs": runs_of(cells), "histograms": histograms_of(cells), LAST: timings_of(cells)
     }  # fmt: skip

@@ -7,7 +7,10 @@ Java, and a Java that starts fast and optimises little.  This one differs in tha
   Half of it is for Java; the rest is for Python's workers, which hold Arrow batches and one bin of
   topics each, and for the system's file cache;
 - a shuffle has 32 partitions per core, at least 64, and Spark joins those that turn out small;
-- Java compiles fully and collects its garbage on all cores.
+- Java compiles fully and collects its garbage on all cores;
+- a small table is sent to all tasks, so that a large one is joined with it without a shuffle.
+  Small is up to a 512th of Java's memory, at most 10 MiB.  Spark measures compressed bytes: in
+  memory a table takes several times that.
 
 On a cluster the cluster sets the memory of executors: pass ``spark.executor.memory`` in `conf`,
 which goes to Spark as it is and wins.  On ``local-cluster[n,cores,mib]`` each executor has
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 MOST_MEMORY_MIB = 16 * 1024
 LEAST_MEMORY_MIB = 1024
+MOST_BROADCAST_MIB = 10
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
 _LOCAL = re.compile(r"local\[(\d+)\]")
 
@@ -56,14 +60,18 @@ def large_session(
 
 def large_settings(master: str, memory_mib: int, log_settings: Path) -> dict[str, str]:
     """The settings that differ from those of `spark_session`."""
+    java_mib = memory_mib // 2
+    broadcast = f"{min(MOST_BROADCAST_MIB, java_mib // 512)}MB"
     settings = {
-        "spark.driver.memory": f"{memory_mib // 2}m",
+        "spark.driver.memory": f"{java_mib}m",
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile=file:{log_settings} -XX:+UseParallelGC"
         ),
         "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.sql.shuffle.partitions": str(max(64, 32 * cores_of(master))),
         "spark.sql.files.openCostInBytes": str(4 << 20),
+        "spark.sql.autoBroadcastJoinThreshold": broadcast,
+        "spark.sql.adaptive.autoBroadcastJoinThreshold": broadcast,
     }
     cluster = _LOCAL_CLUSTER.fullmatch(master)
     if cluster is not None:

@@ -14,7 +14,7 @@ from cubecast.net.client.client import Client as AsyncClient
 from cubecast.net.client.publishing import ClientReceipt
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import Event
-from cubecast.net.message import T_co, Value
+from cubecast.net.message import HandedOut, T_co, Value
 from cubecast.net.node.node import Node as AsyncNode
 from cubecast.net.node.stats import Stats
 from cubecast.net.publishing.receipt import Receipt as AsyncReceipt
@@ -265,6 +265,7 @@ async def _made(
     source: object = inner.subscribe(topic, **options)
     if not isinstance(source, AsyncSubscription | RemoteSubscription):
         raise ValueError("order='total' has no synchronous form: use cubecast.ordered, with async")
+    source.replies = HandedOut(inner.requests)
     return source
 
 

@@ -161,6 +161,44 @@ async def test_a_reader_without_a_handler_answers_with_reply_also_several_times(
             await (await anext(asked)).reply("?")
 
 
+@live
+async def test_an_answer_may_come_from_a_worker_thread_through_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+
+    def work(message: Message) -> None:
+        asyncio.run_coroutine_threadsafe(message.reply("done"), loop).result(20)
+        asyncio.run_coroutine_threadsafe(message.reply_error("but late"), loop).result(20)
+
+    async with cluster(2) as nodes, cubecast.connect(nodes[0].address) as client:
+        for host in (nodes[1], client):
+            async with host.subscribe(TOPIC) as asked:
+                asking = asyncio.create_task(
+                    _all(nodes[0].request_many(TOPIC, "?", timeout=20, count=2))
+                )
+                await asyncio.to_thread(work, await anext(asked))
+                answer, error = await asking
+                assert answer.payload == b"done"
+                assert error.text == "but late"
+
+
+@live
+async def test_an_answer_awaited_in_another_loop_is_refused_and_says_what_to_call() -> None:
+    def work(message: Message) -> None:
+        async def in_another_loop() -> None:
+            await message.reply("no")
+
+        asyncio.run(in_another_loop())
+
+    async with cluster(1) as nodes, nodes[0].subscribe(TOPIC) as asked:
+        asking = asyncio.create_task(nodes[0].request(TOPIC, "?", timeout=20))
+        message = await anext(asked)
+        words = r"from another thread or loop, call asyncio\.run_coroutine_threadsafe\(message\."
+        with pytest.raises(TypeError, match=words):
+            await asyncio.to_thread(work, message)
+        await message.reply("yes")
+        assert (await asking).payload == b"yes"
+
+
 async def _all(answers: Any) -> list[Any]:
     """The answers, and the errors among them."""
     found: list[Any] = []
@@ -230,7 +268,7 @@ async def test_unread_answers_are_bounded_and_dropped_ones_counted(
 @on_virtual_time
 async def test_no_answer_says_the_request_may_be_handled_and_late_answers_are_counted() -> None:
     async with Cluster(2) as nodes, nodes[1].subscribe(TOPIC) as asked:
-        for topic, more in ((TOPIC, ""), ("nobody/there", "; no node is subscribed")):
+        for topic, more in ((TOPIC, ""), ("nobody/there", "; no node was subscribed")):
             words = rf"\(none in 2 s{more}\): it may have been handled"
             with pytest.raises(NoAnswer, match=words) as caught:
                 await nodes[0].request(topic, "?", timeout=2)
@@ -247,6 +285,26 @@ async def test_no_answer_says_the_request_may_be_handled_and_late_answers_are_co
         assert (await again).payload == b"0"  # the first; the others come in vain
         await nodes.settle()
         assert nodes[0].requests.late == 3
+
+
+@on_virtual_time
+async def test_no_answer_tells_of_the_subscribers_when_the_request_was_sent() -> None:
+    """One that had the request and left may have handled it; one that came later has not."""
+    async with Cluster(2) as nodes:
+        for _ in range(2):  # the first asks who is subscribed, the second knows
+            async with nodes[1].subscribe(TOPIC) as asked:
+                asking = asyncio.create_task(nodes[0].request(TOPIC, "?", timeout=3))
+                await anext(asked)
+            await nodes.settle()
+            assert await nodes[0].subscribers(TOPIC) == []
+            with pytest.raises(NoAnswer, match=r"\(none in 3 s\)"):
+                await asking
+        for topic in (TOPIC, "new"):
+            asking = asyncio.create_task(nodes[0].request(topic, "?", timeout=3))
+            await asyncio.sleep(1)  # virtual
+            async with nodes[1].subscribe(topic):
+                with pytest.raises(NoAnswer, match=r"\(none in 3 s; no node was subscribed\)"):
+                    await asking
 
 
 @on_virtual_time

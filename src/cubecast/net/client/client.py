@@ -289,6 +289,6 @@ class ClientPost:
         """What an unsent request waits for."""
         return "no node" if self._client._shell.published.held else "no credit"
 
-    def is_unheard(self, topic: Topic) -> bool:
+    def was_unheard(self) -> bool:
         """False: a client would have to ask its node."""
         return False

@@ -74,9 +74,9 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         codec: Codec[T_co] | None = None,
         replies: ref[Requests] | None = None,
     ) -> None:
-        """`replies` answers the messages that are requests."""
         self._client = client
-        self._replies = replies
+        self.replies = replies
+        """Answers the messages that are requests."""
         self.codec = codec
         """What makes `Message.value` of a payload; None: the value is the payload."""
         self._source: Attachment | None = None  # the node whose messages are handed out
@@ -329,7 +329,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._reading_old = self._old > 0
             self._old = max(0, self._old - 1)
             self._done = 0
-            self._messages = iter(cut(self._reading, self.codec, self._replies))
+            self._messages = iter(cut(self._reading, self.codec, self.replies))
             return
         if self._closed or self._told:
             raise StopAsyncIteration

@@ -316,22 +316,21 @@ class NodePost:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._sent = False
+        self._sent: Headed | None = None
 
     async def send(self, topic: Topic, blob: Headed) -> None:
         """Publish the request."""
         await self._node.publish(topic, blob)
-        self._sent = True
+        self._sent = blob
 
     def withdraw(self) -> bool:
         """Whether the request was not sent, and will not be."""
-        return not self._sent
+        return self._sent is None
 
     def why_waits(self) -> str:
         """What an unsent request waits for."""
         return self._node._publishing.why_blocked()
 
-    def is_unheard(self, topic: Topic) -> bool:
-        """Whether this node knows that a topic has no subscribers."""
-        core = self._node._presence.core
-        return core is not None and core.informed(topic) and not core.members(topic)
+    def was_unheard(self) -> bool:
+        """Whether this node knew that the topic had no subscribers when it sent the request."""
+        return self._sent is not None and self._sent.unheard

@@ -141,6 +141,8 @@ class Publishing:
             self._numbers.published += len(body)
             if body.headed:
                 self._keeper.published(topic, stream, first, body)
+                if not core.members(topic):
+                    _mark_unheard(body)
         finally:
             self._writes.end()
         return True
@@ -246,3 +248,11 @@ class Publishing:
         self._receipts.close(core)
         left = [box.close(core) for box in self.boxes.values()]
         return [leftover for leftover in left if leftover is not None]
+
+
+def _mark_unheard(body: OutgoingFrame) -> None:
+    """Note at the blobs of a frame that no node was subscribed when it was sent."""
+    for place in body.headed:
+        blob = body.payloads[place]
+        assert isinstance(blob, Headed)
+        blob.unheard = True

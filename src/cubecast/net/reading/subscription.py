@@ -104,9 +104,9 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         codec: Codec[T_co] | None = None,
         replies: ref[Requests] | None = None,
     ) -> None:
-        """`replies` answers the messages that are requests."""
         self._host = host
-        self._replies = replies
+        self.replies = replies
+        """Answers the messages that are requests."""
         self.codec = codec
         """What makes `Message.value` of a payload; None: the value is the payload."""
         self.topic = topic
@@ -434,7 +434,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             self._finish(frame)
         if self._frames:
             self._reading = self._frames.popleft()
-            self._messages = iter(cut(self._reading, self.codec, self._replies))
+            self._messages = iter(cut(self._reading, self.codec, self.replies))
             if self.policy == "block" and READS.get() is not self:
                 READS.set(self)
             return

@@ -31,7 +31,7 @@ from cubecast import tracing
 from cubecast.codecs import Codec, check_codec
 from cubecast.errors import CubecastError, NoAnswer, NotSent, RequestFailed, Unknown
 from cubecast.net.checks import check_timeout
-from cubecast.net.message import ID, REPLY, Message, typed, without_loop
+from cubecast.net.message import ID, REPLY, Message, typed
 from cubecast.net.requests.answers import Answers, One
 from cubecast.net.topics import Payload, check_topic, encode_payload
 from cubecast.net.wire.headers import MAX_HEADERS, MAX_PREFIX, Headed, Headers, check_headers, pack
@@ -66,8 +66,8 @@ class Post(Protocol):
     def why_waits(self) -> str:
         """What an unsent request waits for."""
 
-    def is_unheard(self, topic: Topic) -> bool:
-        """Whether it is known that a topic has no subscribers; False if asking costs a wave."""
+    def was_unheard(self) -> bool:
+        """Whether it is known that the topic had no subscribers when the request was sent."""
 
 
 HostT = TypeVar("HostT", bound=RequestHost)
@@ -148,7 +148,7 @@ class Requests:
     def silence(self, topic: Topic, post: Post, timeout: float) -> NoAnswer | NotSent:
         """The error for a request that timed out; if it is unsent, it is withdrawn."""
         if not post.withdraw():
-            unheard = "; no node is subscribed" if post.is_unheard(topic) else ""
+            unheard = "; no node was subscribed" if post.was_unheard() else ""
             return NoAnswer(topic, f"none in {timeout:g} s{unheard}")
         if self._reader is None:
             return NotSent(topic, f"the reply topic was not subscribed to in {timeout:g} s")
@@ -195,12 +195,22 @@ class Requests:
 
     # -- answering -------------------------------------------------------------------------------
 
+    def runs_here(self) -> bool:
+        """Whether the calling thread runs the event loop of the node or client now."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
     async def reply(
         self, message: Message[Any], payload: Payload, headers: Headers | None, error: str = ""
     ) -> None:
         """Answer a request; `error` is the name of the error, if it is one."""
-        if asyncio.get_running_loop() is not self._loop:
-            raise TypeError(without_loop("reply(message, payload)"))
+        if not self.runs_here():
+            raise TypeError(
+                "an answer is sent in the event loop of the node or client: from another thread "
+                "or loop, call asyncio.run_coroutine_threadsafe(message.reply(...), loop)"
+            )
         asked = message.headers
         target, number = asked[REPLY], asked[ID]
         own = {ID: number, ERROR: error[:64]} if error else {ID: number}

@@ -58,7 +58,8 @@ def _is_name(name: str) -> bool:
 class Headed(bytes):
     """A blob that waits to be sent, told from a payload by its type."""
 
-    __slots__ = ()
+    unheard = False
+    """Whether it was sent to no subscriber: its node knew of none."""
 
 
 def check_headers(headers: object) -> None:
