@@ -57,6 +57,9 @@ Places: TypeAlias = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_ME
 Position: TypeAlias = tuple[TopicName, Slot, Unsigned, Number]
 """A topic, a stream of it (slot and incarnation), and the number of its next message."""
 Positions: TypeAlias = Annotated[list[Position], msgspec.Meta(max_length=MAX_POSITIONS)]
+StreamName: TypeAlias = tuple[TopicName, Slot, Unsigned]
+"""A topic, and a stream of it: slot and incarnation."""
+StreamNames: TypeAlias = Annotated[list[StreamName], msgspec.Meta(max_length=MAX_POSITIONS)]
 Question: TypeAlias = Literal["members", "topics", "explain", "subscribers", "view", "stats"]
 
 
@@ -71,6 +74,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Say in `Subscribed` where in each stream it begins."""
     retained: bool = True
     """Hand out the retained values of the topic, or of the topics that match."""
+    ends: bool = False
+    """Say which streams are over (`Over`)."""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -165,6 +170,13 @@ class Dropped(msgspec.Struct, frozen=True, tag=True, array_like=True):
     dropped: Number
 
 
+class Over(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The client was sent all messages of these streams, and there will be no more."""
+
+    subscription: Number
+    streams: StreamNames
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A subscription has ended; `overflow` is the limit that was exceeded, if that is why."""
 
@@ -255,6 +267,7 @@ FromNode: TypeAlias = (
     Subscribed
     | Deliver
     | Dropped
+    | Over
     | Ended
     | Taken
     | Taking
