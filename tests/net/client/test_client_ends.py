@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -113,6 +114,42 @@ def test_a_client_counts_what_it_missed_unless_its_nodes_have_forgotten_the_topi
                 )
 
     run(main())
+
+
+async def away(first: int, also_read_by: int | None, away_s: float) -> Reattached:
+    """The client of node 0 is away while node 1 publishes; it has read `first` messages before.
+
+    Node 2 reads these, too, perhaps.  It leaves the topic, and remembers it longer than node 1.
+    """
+    async with (
+        Cluster(3) as nodes,
+        nodes.connect(0, patience_s=PATIENCE_S) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        events = client.events()
+        await asyncio.sleep(25)
+        async with AsyncExitStack() as stack:
+            if also_read_by is not None:
+                await stack.enter_async_context(nodes[also_read_by].subscribe(TOPIC))
+            for _ in range(first):
+                await nodes[1].publish(TOPIC, "read")
+                await anext(messages)
+            await asyncio.sleep(1)
+        await by_the_cable(nodes, client, away_s)
+        *_, last = await until(events, Reattached)
+        assert isinstance(last, Reattached)
+        return last
+
+
+@pytest.mark.parametrize(("first", "also_read_by", "away_s"), [(3, 2, 102), (0, None, FORGOTTEN_S)])
+def test_a_client_that_is_away_for_as_long_as_nodes_remember_is_not_exact(
+    first: int, also_read_by: int | None, away_s: float
+) -> None:
+    """A node may name an earlier end of a stream, or a stream may come and go meanwhile."""
+    back = run(away(first, also_read_by, away_s))
+    assert (back.missed, back.exact) == (0, False)
+    back = run(away(first, also_read_by, 20))
+    assert (back.missed, back.exact) == (7, True)
 
 
 # -- streams that are over before ------------------------------------------------------------------

@@ -18,11 +18,13 @@ a. The former node ended without a word, the next one is not the same life of it
 b. The next node has more than `MAX_POSITIONS` streams: it does not name all (`Subscribed.whole`).
 c. The subscription has read more than `MAX_FLOORS` streams: the oldest floors are forgotten.
 d. The next node is in another cluster: the streams of the former one are not there (`Moving`).
-e. The client had no node for a while, and the next one does not name every open stream
-   (`are_named`).  Either no other node had that stream, or it went on, ended and was forgotten
-   meanwhile: nodes forget the stream of a publisher that is gone, and a topic without subscribers
-   after `forget_after`, whose publisher then begins another stream.  So the same node, too, need
-   not know how far the stream went.
+e. The client had no node for as long as nodes remember (`Subscribed.memory_s`): a node forgets a
+   topic without subscribers, whose publisher then begins another stream, and the streams of
+   publishers that are gone.  So there may have been streams that are not named now, and even the
+   same node need not know how far a stream went.
+f. The client had no node for a while, and the next one does not name every open stream
+   (`are_named`): no other node had that stream, or it was forgotten sooner, as one of too many
+   idle ones (`Config.idle_topics`).
 """
 
 from __future__ import annotations

@@ -89,6 +89,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._old = 0  # how many of the first frames came from former nodes
         self._reading_old = False
         self._lost: Attachment | None = None  # the last node, if it went without a word
+        self._heard_at = 0.0  # when the last node said something
         self._dropped_before = 0  # at former nodes
         self.floors: Floors | None = Floors() if client.patience_s else None
         self.missed = 0
@@ -159,12 +160,13 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         return self._next is node
 
     def left_by(self, node: Attachment, in_order: bool = False) -> None:
-        """Forget a node that is gone; `in_order`: after it had sent everything."""
+        """Forget a node that is gone; `in_order`: it leaves the cluster, and does not die."""
         if node is self._next:
             self._next, self._began, self._early = None, None, []
         if node is self._source:
             self._source = None
             self._lost = None if in_order else node
+            self._heard_at = node.heard_at
             self._switch_if_ready()
 
     def _switch_if_ready(self) -> None:
@@ -206,8 +208,11 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         elsewhere = lost is not None and lost.uid_of_node != node.uid_of_node
         if lost is not None and elsewhere and not names_one_of(began.positions, lost.slot):
             return False
-        known = not away or floors.are_named(began.positions)
-        return began.whole and floors.exact and known
+        known = began.whole and floors.exact
+        if away:
+            recent = self._loop.time() - self._heard_at < began.memory_s
+            known = known and recent and floors.are_named(began.positions)
+        return known
 
     def _tell_missed(self, missed: dict[Topic, dict[Stream, tuple[Seq, Seq]]], exact: bool) -> None:
         count = 0

@@ -142,7 +142,8 @@ class Guests:
 
         Sessions tell the rest from time to time.
         """
-        self._plan_telling(TELL_OVER_S)
+        if self._sessions:
+            self._plan_telling(TELL_OVER_S)
 
     def _plan_telling(self, pause_s: float) -> None:
         if self._telling is not None:

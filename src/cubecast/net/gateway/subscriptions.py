@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
@@ -106,9 +107,10 @@ class Subscriptions:
             return Subscribed(feed.number, feed.window)
         positions = self._shell.subscribing.positions(subscription)
         whole = len(positions) <= MAX_POSITIONS
+        memory_s = self._shell.config.protocol.forget_after / 1e6 or inf
         if request.ends:
             feed.open = {(topic, Stream(*stream)) for topic, *stream, _ in positions}
-        return Subscribed(feed.number, feed.window, positions[:MAX_POSITIONS], whole)
+        return Subscribed(feed.number, feed.window, positions[:MAX_POSITIONS], whole, memory_s)
 
     def tell_over(self) -> None:
         """Tell the client which streams are over: it need not ask other nodes for their ends.

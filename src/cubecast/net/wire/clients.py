@@ -9,6 +9,7 @@ subscription, requests by `MAX_REQUESTS`.
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -143,6 +144,9 @@ class Subscribed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     are not named are delivered from their beginning."""
     whole: bool = True
     """Whether all streams are named that have to be."""
+    memory_s: Annotated[float, msgspec.Meta(ge=0)] = inf
+    """If it was asked for: what was published in so many last seconds is not forgotten, so the
+    streams of it are named."""
 
 
 class Deliver(msgspec.Struct, frozen=True, tag=True, array_like=True):
