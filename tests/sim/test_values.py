@@ -107,6 +107,19 @@ def test_only_who_comes_back_after_the_subscription_began_need_not_be_asked() ->
     assert judge(late, ValueLog(KEPT, [hand])) == []
 
 
+@pytest.mark.parametrize("end", [view(0), Record("crash", 0, 2)], ids=["it left", "it crashed"])
+def test_a_node_that_subscribes_before_its_next_life_has_a_view_is_held_to_its_first_view(
+    end: Record,
+) -> None:
+    """Neither the view of its former life nor the lack of one is an excuse."""
+    begin = [*STORY[:2], view(0b100), end, Record("restart", 0, 2), STORY[2]]
+    nothing = Handing(len(begin) + 1, 2, T, None, (), True)
+    [found] = judge([*begin, view(0b101), *STORY[3:]], ValueLog(KEPT, [nothing]))
+    assert "node 0 kept 1, which is newer" in found
+    later = [*begin, view(0b110), view(0b111), *STORY[3:]]
+    assert judge(later, ValueLog(KEPT, [nothing._replace(position=len(begin) + 2)])) == []
+
+
 def test_a_value_that_is_still_on_its_way_need_not_be_handed_out() -> None:
     trace = [*STORY, delivered(2, 1)]
     assert judge(trace, ValueLog(KEPT, [Handing(3, 2, T, None, (), True)])) == []

@@ -6,8 +6,9 @@ far its publisher had read each other client, so a reader can judge the order of
 The judge believes no client.  `Truth` has what happened: which process was at which address when,
 how it ended, and which process had which message.  By it:
 
-1. A message that its publisher knows to be stable is read, or an event names it as missed, or *no
-   process that lived had it* when the reader said that it may have missed more (`exact` False).
+1. A message that its publisher knows to be stable is read, or an event names it as missed, or *it
+   was there, and no process that lived had it* when the reader said that it may have missed more
+   (`exact` False).
 2. A reader may say so only when a node that it was at, or was about to go to, has crashed (or its
    connection broke and it went on elsewhere), and the processes that lived knew no stream of that
    node, or not all that the reader had read of.  Else it must be exact.  A process that the others
@@ -26,14 +27,13 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 
 import cubecast
 from cubecast.net.client.shell import client_shell_of
-from cubecast.net.events import Events
 from cubecast.protocol.port import Stream
 
 Name = tuple[int, int]
@@ -83,6 +83,7 @@ class Truth:
     def __init__(self) -> None:
         self._lives: dict[str, list[Life]] = {}
         self._holders: dict[Name, dict[Life, float]] = {}
+        self._said: dict[Name, float] = {}
         self._known: dict[Stream, dict[Life, float]] = {}
         self._streams: dict[Life, set[Stream]] = {}
 
@@ -112,10 +113,18 @@ class Truth:
                 other.uid = ""
                 other.excluded.append(_now())
 
+    def said(self, name: Name) -> None:
+        """A client is about to publish a message."""
+        self._said[name] = _now()
+
     def had(self, life: Life, stream: Stream, name: Name) -> None:
         """A process delivered a message."""
-        self._holders.setdefault(name, {}).setdefault(life, _now())
+        self.held(life, name)
         self._known.setdefault(stream, {}).setdefault(life, _now())
+
+    def held(self, life: Life, name: Name) -> None:
+        """A process delivered a message of another topic than `TOPIC`."""
+        self._holders.setdefault(name, {}).setdefault(life, _now())
 
     def published(self, life: Life, stream: Stream) -> None:
         """A process published in a stream of its own."""
@@ -124,6 +133,21 @@ class Truth:
     def survives(self, name: Name, at: float) -> bool:
         """Whether a process that lived at a time had a message then."""
         return any(life.is_up(at) and t <= at for life, t in self._holders.get(name, {}).items())
+
+    def began(self, name: Name) -> float:
+        """When the first process had a message; if none ever had it, when it was said."""
+        return min(self._holders.get(name, {}).values(), default=self._said.get(name, inf))
+
+    def excuses(self, name: Name, moves: Iterable[Move]) -> bool:
+        """Rule 1: whether a reader said that it may have missed a message when that was gone.
+
+        What comes into being later is no part of what it missed on the way.
+        """
+        return any(
+            self.began(name) <= move.at and not self.survives(name, move.at)
+            for move in moves
+            if not move.exact
+        )
 
     def is_known(self, stream: Stream, at: float) -> bool:
         """Whether a member of the cluster had delivered some of a stream, at a time."""
@@ -216,7 +240,7 @@ class Tally:
     silent: int = 0
     """Those of them that no event named and that a process which lived had (rule 1)."""
     excused: int = 0
-    """Those of them that no event named, as no process which lived had them."""
+    """Those of them that no event named, as no process which lived had them any more."""
     told: int = 0
     """What readers were told that they missed."""
     repeated: int = 0
@@ -236,6 +260,46 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
 
 
+class Journey:
+    """Where a client was, what it had read when it went on, and what it was told that it missed."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self.moves: list[Move] = []
+        self.read: set[Stream] = set()
+        """The streams that it has read of."""
+        self.life: Life | None = None
+        self.since = 0.0
+        """Since when it is there."""
+        self.torn = False
+        """Whether its connection broke, and not its node."""
+        self._detached = 0.0
+        self._spans: list[tuple[int, int, int]] = []  # slot, first and last that it was told of
+
+    def arrived(self, client: cubecast.Client) -> None:
+        self.life, self.since = self._truth.at(client.address), _now()
+
+    async def watch(self, client: cubecast.Client) -> None:
+        async for event in client.events():
+            match event:
+                case cubecast.Detached():
+                    self._detached = _now()
+                case cubecast.Reattached(missed=missed, exact=exact):
+                    assert self.life is not None
+                    former, torn, self.torn = self.life, self.torn, False
+                    self.arrived(client)
+                    where = self._detached, _now(), former, self.life, torn
+                    self.moves.append(Move(*where, missed, exact, frozenset(self.read)))
+                case cubecast.Gap(skipped=skipped):
+                    for slot, spans in skipped.items():
+                        self._spans += [(slot, first, last) for first, last in spans]
+
+    def was_told_of(self, place: tuple[int, int]) -> bool:
+        """Whether an event named a message, by its slot and number, as missed."""
+        slot, number = place
+        return any(one == slot and a <= number <= b for one, a, b in self._spans)
+
+
 class Talker:
     """A client that publishes, reads, and notes what it reads."""
 
@@ -253,13 +317,7 @@ class Talker:
         self.missed = 0
         self.places: dict[Name, tuple[int, int]] = {}
         """Slot and number of what it has read."""
-        self.moves: list[Move] = []
-        self._streams: set[Stream] = set()
-        self._life: Life | None = None
-        self._since = 0.0  # since when it is there
-        self._detached = 0.0
-        self._torn = False
-        self._spans: list[tuple[int, int, int]] = []  # slot, first and last that it was told of
+        self.journey = Journey(truth)
         self.late: list[tuple[int, set[Name]]] = []
         """As which in turn it read a message, and the causes of that which it had not read."""
         self._stopping = False
@@ -277,8 +335,8 @@ class Talker:
             client.subscribe(TOPIC) as messages,
         ):
             self.client = client
-            self._arrived(client)
-            watching = asyncio.create_task(self._watch(client.events()))
+            self.journey.arrived(client)
+            watching = asyncio.create_task(self.journey.watch(client))
             await ready.wait()
             reading = asyncio.create_task(self._read(messages))
             await self._publish(client, pause_s)
@@ -291,37 +349,12 @@ class Talker:
             self.missed = messages.missed
             watching.cancel()
 
-    def _arrived(self, client: cubecast.Client) -> None:
-        self._life, self._since = self._truth.at(client.address), _now()
-
-    async def _watch(self, events: Events) -> None:
-        async for event in events:
-            match event:
-                case cubecast.Detached():
-                    self._detached = _now()
-                case cubecast.Reattached(missed=missed, exact=exact):
-                    assert self.client is not None
-                    assert self._life is not None
-                    read = frozenset(self._streams)
-                    former, torn, self._torn = self._life, self._torn, False
-                    self._arrived(self.client)
-                    where = self._detached, _now(), former, self._life, torn
-                    self.moves.append(Move(*where, missed, exact, read))
-                case cubecast.Gap(skipped=skipped):
-                    for slot, spans in skipped.items():
-                        self._spans += [(slot, first, last) for first, last in spans]
-
-    def was_told_of(self, place: tuple[int, int]) -> bool:
-        """Whether an event named a message, by its slot and number, as missed."""
-        slot, number = place
-        return any(one == slot and a <= number <= b for one, a, b in self._spans)
-
     def stop(self) -> None:
         self._stopping = True
 
     def pull_cable(self) -> None:
         assert self.client is not None
-        self._torn = True
+        self.journey.torn = True
         client_shell_of(self.client).lose_node("the cable")
 
     async def _publish(self, client: cubecast.Client, pause_s: float) -> None:
@@ -333,6 +366,7 @@ class Talker:
         """Publish the next message, and wait until everyone has it."""
         number = self.sent
         self.sent += 1
+        self._truth.said((self._number, number))
         body = json.dumps([self._number, number, self.read, last])
         try:
             receipt = await client.publish(TOPIC, body, receipt=True)
@@ -362,7 +396,7 @@ class Talker:
                 self.late.append((turn, late))
             self.seen.setdefault(name, turn)
             self.places[name] = message.source, message.seq
-            self._streams.add(message.frame.stream)
+            self.journey.read.add(message.frame.stream)
             self._bear_witness(message.frame.stream, name)
             self.read[source] = max(number, self.read[source])
             if last:
@@ -371,8 +405,9 @@ class Talker:
 
     def _bear_witness(self, stream: Stream, name: Name) -> None:
         """Its node had the message, if the client has not just come there."""
-        if self._life is not None and self._life.is_up(_now()) and _now() > self._since + WITNESS_S:
-            self._truth.had(self._life, stream, name)
+        life, since = self.journey.life, self.journey.since
+        if life is not None and life.is_up(_now()) and _now() > since + WITNESS_S:
+            self._truth.had(life, stream, name)
 
     def disorder(self) -> Iterator[Name]:
         """What was read after a later message of its publisher, or after an effect of it.
@@ -417,6 +452,21 @@ async def rolling_restart(
     return tally
 
 
+def judge_losses(
+    lost: set[Name],
+    places: Mapping[Name, tuple[int, int]],
+    journey: Journey,
+    tally: Tally,
+    truth: Truth,
+) -> None:
+    """Rule 1, for what a reader has not read although its publishers know it to be stable."""
+    told = {one for one in lost if one in places and journey.was_told_of(places[one])}
+    gone = {one for one in lost - told if truth.excuses(one, journey.moves)}
+    tally.lost += len(lost)
+    tally.silent += len(lost - told - gone)
+    tally.excused += len(gone)
+
+
 def count(talkers: list[Talker], tally: Tally, truth: Truth) -> None:
     """Judge what each client read and said by what happened."""
     sent = {(talker._number, number) for talker in talkers for number in range(talker.counted)}
@@ -424,18 +474,12 @@ def count(talkers: list[Talker], tally: Tally, truth: Truth) -> None:
     tally.published = len(sent)
     places = {one: place for talker in talkers for one, place in talker.places.items()}
     for talker in talkers:
-        lost = sent - unknown - talker.seen.keys()
-        told = {one for one in lost if one in places and talker.was_told_of(places[one])}
-        inexact = [move for move in talker.moves if not move.exact]
-        gone = {
-            one for one in lost - told if any(not truth.survives(one, move.at) for move in inexact)
-        }
-        tally.lost += len(lost)
-        tally.silent += len(lost - told - gone)
-        tally.excused += len(gone)
+        moves = talker.journey.moves
+        judge_losses(sent - unknown - talker.seen.keys(), places, talker.journey, tally, truth)
         tally.told += talker.missed
-        tally.moves += len(talker.moves)
-        tally.exact += len(talker.moves) - len(inexact)
+        inexact = [move for move in moves if not move.exact]
+        tally.moves += len(moves)
+        tally.exact += len(moves) - len(inexact)
         tally.needlessly_inexact += sum(not truth.may_be_inexact(move) for move in inexact)
         disorder = list(talker.disorder())
         tally.disordered += sum(one not in unknown for one in disorder)

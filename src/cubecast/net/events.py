@@ -159,8 +159,9 @@ class Reattached(msgspec.Struct, frozen=True, tag=True):
 
     `missed` counts the messages that its subscriptions have missed; a `Gap` of each topic names
     them.  `exact` is False if there may be more: the former node died, and the new node knows no
-    stream of it, or not all that the client has read; too many streams had to be named; or the
-    node is in another cluster.
+    stream of it; the client had no node for as long as nodes remember (`forget_after`), or for a
+    while, and the node does not know a stream that the client has read; too many streams had to be
+    named; or the node is in another cluster.
     """
 
     address: str

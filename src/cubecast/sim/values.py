@@ -11,7 +11,8 @@ A `ValueLog` records what happened; `judge` reads it beside the trace.  Properti
    delivery or by hand, the later one is no cause of the earlier one.
 2. *Newest first.*  A node that joins is handed a value whose stamp is not below that of any value
    kept by a node that is in its view when it subscribes and still when it has joined; or that value
-   is delivered to it afterwards, or reported as lost.
+   is delivered to it afterwards, or reported as lost.  A node that is in no view when it subscribes
+   is held to the first view that it installs.
 3. *Causal order implies the order of stamps.*  A value has a higher stamp than its causes.
 4. *The same everywhere.*  When all is settled, every node that joins is handed the value with the
    highest stamp of all that running nodes keep (`same_everywhere`).
@@ -226,6 +227,18 @@ class _Lives:
         before = [members for at, members in self._views.get(node, ()) if at < position]
         return before[-1] if before else -1
 
+    def first_view(self, node: NodeId, position: int) -> int:
+        """The members of the view that a wave begins in which is asked for at `position`.
+
+        In a life that has no view yet, the wave waits for the first one.
+        """
+        views = self._views.get(node, [])
+        before = [one for one in views if one[0] < position]
+        if not before or (before[-1][1] and self.lives_on(node, before[-1][0], position)):
+            return self.view(node, position)
+        after = (members for at, members in views if at >= position and members)
+        return next(after, 0)
+
     def subscribed(self, node: NodeId, topic: Topic, position: int) -> int:
         """The position where the subscription that stands at `position` was asked for."""
         return max(
@@ -247,7 +260,7 @@ def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
             continue
         asked = lives.subscribed(one.node, one.topic, one.position)
         # A wave visits the view it began in: a member that comes back meanwhile is not asked.
-        view = lives.view(one.node, asked) & lives.view(one.node, one.position)
+        view = lives.first_view(one.node, asked) & lives.view(one.node, one.position)
         for kept in by_topic.get(one.topic, ()):
             if (
                 kept.position <= asked

@@ -627,10 +627,8 @@ def test_floors_name_what_was_missed_and_never_sink() -> None:
     assert floors.raise_to(positions((0, 7))) == {}
     assert list(floors.positions()) == positions((0, 9))
     assert floors.raise_to(positions((0, 12))) == {TOPIC: {Stream(0, 7): (9, 11)}}
-    assert floors.are_known(positions((0, 12), (1, 3)), 0)
-    assert not floors.are_known(positions((1, 3)), 0)
-    assert not floors.are_known(positions((0, 12)), 1)
-    assert Floors().are_known(positions((1, 3)), 1), "what it missed of node 1 is named"
+    assert floors.are_named(positions((0, 12), (1, 3)))
+    assert not floors.are_named(positions((1, 3)))
 
 
 def cuts() -> st.SearchStrategy[list[tuple[int, int]]]:

@@ -79,7 +79,8 @@ class Attachment:
         """Whether nothing can be sent any more."""
         self.connection: Connection | None = None
         self._dialling: Connection | None = None
-        self._heard_at = 0.0
+        self.heard_at = 0.0
+        """When the last packet of the node came."""
         self._pinging: asyncio.TimerHandle | None = None
         self._why = ""
 
@@ -95,7 +96,7 @@ class Attachment:
             self.over = True
             connection.abort()
             raise
-        self._heard_at = self._loop.time()
+        self.heard_at = self._loop.time()
         self._ping()
         return welcome
 
@@ -123,7 +124,7 @@ class Attachment:
         """Send a ping, again and again; end the connection if the node is silent for too long."""
         assert self.welcome is not None
         silence_s = self.welcome.silence_s
-        if self._loop.time() - self._heard_at > silence_s:
+        if self._loop.time() - self.heard_at > silence_s:
             self.lose(f"nothing heard from the node for {silence_s:g} s")
             return
         self.say(Ping())
@@ -172,7 +173,7 @@ class Attachment:
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
         """Handle packets of the node."""
-        self._heard_at = self._loop.time()
+        self.heard_at = self._loop.time()
         for kind, raw in packets:
             if kind == CLIENT and self.welcome is not None:
                 self._on_message(decode_from_node(raw))

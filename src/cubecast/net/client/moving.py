@@ -164,7 +164,7 @@ class Moving:
                     break
                 self.target = None
                 if not node.over:
-                    node.lose("it leaves the cluster")
+                    self._leave(node)
             self._task = None
             self._warn_of_another_cluster(node)
             self._client.arrive(node)
@@ -178,6 +178,12 @@ class Moving:
             log.exception("a client cannot go on at another node")
             self._task = None
             self._client.give_up(f"{reason}; {error!r}")
+
+    def _leave(self, node: Attachment) -> None:
+        """Leave a node that leaves the cluster: it does not die with messages of its own."""
+        for subscription in self._client.all_subscriptions():
+            subscription.left_by(node, in_order=True)
+        node.lose("it leaves the cluster")
 
     def _warn_of_another_cluster(self, node: Attachment) -> None:
         """Log a warning if a node is in another cluster: the missed messages cannot be counted."""

@@ -8,14 +8,23 @@ before the beginnings of its subscriptions there.  Hence, where the subscription
    node names all its streams, each with the next message (`Subscribed.positions`).
 3. Each later message has all its causes below the floors, or handed out before it.
 
+A stream that was read is *open* until the node says that it is over, with all of it sent (`Over`).
+
 The missed messages are *exactly* known, except in these cases:
 
 a. The former node ended without a word, the next one is not the same life of it, and it names no
-   stream of the former one's slot, or not every stream that was read (`are_known`): the dead node
-   may have had messages that no other node has.
+   stream of the former one's slot (`names_one_of`): the dead node may have had messages that no
+   other node has.
 b. The next node has more than `MAX_POSITIONS` streams: it does not name all (`Subscribed.whole`).
 c. The subscription has read more than `MAX_FLOORS` streams: the oldest floors are forgotten.
 d. The next node is in another cluster: the streams of the former one are not there (`Moving`).
+e. The client had no node for as long as nodes remember (`Subscribed.memory_s`): a node forgets a
+   topic without subscribers, whose publisher then begins another stream, and the streams of
+   publishers that are gone.  So there may have been streams that are not named now, and even the
+   same node need not know how far a stream went.
+f. The client had no node for a while, and the next one does not name every open stream
+   (`are_named`): no other node had that stream, or it was forgotten sooner, as one of too many
+   idle ones (`Config.idle_topics`).
 """
 
 from __future__ import annotations
@@ -23,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from cubecast.net.wire.clients import MAX_POSITIONS, Position
+from cubecast.net.wire.clients import MAX_POSITIONS, Position, StreamName
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
 MAX_FLOORS = 65_536
@@ -35,6 +44,7 @@ class Floors:
 
     def __init__(self) -> None:
         self._next: dict[tuple[Topic, Stream], Seq] = {}
+        self._open: set[tuple[Topic, Stream]] = set()
         self.exact = True
         """Whether no floor was forgotten."""
 
@@ -43,22 +53,28 @@ class Floors:
 
     def __setitem__(self, key: tuple[Topic, Stream], first: Seq) -> None:
         self._next[key] = first
+        self._open.add(key)
         if len(self._next) > MAX_FLOORS:
             self.exact = False
-            del self._next[next(iter(self._next))]
+            oldest = next(iter(self._next))
+            del self._next[oldest]
+            self._open.discard(oldest)
 
     def covers(self, positions: Iterable[Position]) -> bool:
         """Whether everything before these positions was handed out."""
         return all(self[_key(position)] >= position[3] for position in positions)
 
-    def are_known(self, positions: Iterable[Position], slot: NodeId) -> bool:
-        """Whether positions name all streams that were read, and one of the node in `slot`.
+    def are_named(self, positions: Iterable[Position]) -> bool:
+        """Whether positions name all open streams: else the end of one is not known."""
+        return self._open <= {_key(position) for position in positions}
 
-        No node names a stream that only a dead node had: the end of that stream is not known.
-        """
-        named = {_key(position) for position in positions}
-        of_node = any(stream.source == slot for _, stream in named)
-        return of_node and self._next.keys() <= named
+    def close(self, streams: Iterable[StreamName]) -> None:
+        """Note streams of which everything was sent, and no more will come."""
+        self._open.difference_update((topic, Stream(*stream)) for topic, *stream in streams)
+
+    def close_all_but(self, positions: Iterable[Position]) -> None:
+        """Note that streams without a position are over, or told as not known."""
+        self._open &= {_key(position) for position in positions}
 
     def raise_to(self, positions: Iterable[Position]) -> dict[Topic, dict[Stream, tuple[Seq, Seq]]]:
         """Go on at these positions; return what was missed, as first and last of each stream."""
@@ -75,6 +91,11 @@ class Floors:
         """The latest floors, as many as one packet takes."""
         latest = islice(reversed(self._next.items()), MAX_POSITIONS)
         return ((topic, *stream, first) for (topic, stream), first in latest)
+
+
+def names_one_of(positions: Iterable[Position], slot: NodeId) -> bool:
+    """Whether positions name a stream of the node in a slot."""
+    return any(source == slot for _, source, _, _ in positions)
 
 
 def _key(position: Position) -> tuple[Topic, Stream]:

@@ -41,6 +41,7 @@ from cubecast.net.wire.clients import (
     Happened,
     Leaving,
     Listen,
+    Over,
     Subscribed,
     Taken,
     Taking,
@@ -357,7 +358,7 @@ class ClientShell:
                 if message.leaving and self.patience_s:
                     pipeline.hold()
                 pipeline.on_declined(message)
-            case Subscribed() | Dropped() | Ended():
+            case Subscribed() | Dropped() | Over() | Ended():
                 self._on_subscription(node, message)
             case Answered() | Unanswered():
                 self.questions.on_answer(message)
@@ -374,7 +375,9 @@ class ClientShell:
         if node is self._target:
             self.tell(event)
 
-    def _on_subscription(self, node: Attachment, message: Subscribed | Dropped | Ended) -> None:
+    def _on_subscription(
+        self, node: Attachment, message: Subscribed | Dropped | Over | Ended
+    ) -> None:
         subscription = self._subscriptions.get(message.subscription)
         if subscription is None:
             return
@@ -383,6 +386,8 @@ class ClientShell:
                 subscription.on_subscribed(node, message)
             case Dropped():
                 subscription.on_dropped(message.dropped)
+            case Over():
+                subscription.on_over(node, message)
             case Ended():
                 subscription.on_ended(node, message)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
-from cubecast.net.client.read_positions import Floors
+from cubecast.net.client.read_positions import Floors, names_one_of
 from cubecast.net.events import Event, Gap, spans_by_source
 from cubecast.net.message import Message, T_co, cut
 from cubecast.net.reading.slow_news import SlowNews
@@ -19,6 +19,7 @@ from cubecast.net.wire.clients import (
     DELIVER_WINDOW,
     Deliver,
     Ended,
+    Over,
     Read,
     Subscribe,
     Subscribed,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from cubecast.net.requests.requests import Requests
 
 
+MAX_EARLY = 4096
+"""What the next node has said and is kept; streams that it says are over beyond that stay open."""
 GIVE_BACK_S = 0.002
 """A slow reader gives the node credit this often, if it has read a message meanwhile."""
 
@@ -82,10 +85,11 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._source: Attachment | None = None  # the node whose messages are handed out
         self._next: Attachment | None = None  # the node where it is to go on
         self._began: Subscribed | None = None  # the confirmation of that node
-        self._early: list[Deliver] = []  # what that node has delivered so far
+        self._early: list[Deliver | Over] = []  # what that node has said since
         self._old = 0  # how many of the first frames came from former nodes
         self._reading_old = False
         self._lost: Attachment | None = None  # the last node, if it went without a word
+        self._heard_at = 0.0  # when the last node said something
         self._dropped_before = 0  # at former nodes
         self.floors: Floors | None = Floors() if client.patience_s else None
         self.missed = 0
@@ -149,25 +153,27 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         located = self.floors is not None
         fresh = self._ready is not None and not self._ready.done()  # else it has them already
         about = self._number, self.topic, self.policy, self._queue_bytes
-        node.say(Subscribe(*about, located, fresh))
+        node.say(Subscribe(*about, located, fresh, ends=located))
 
     def waits_for(self, node: Attachment) -> bool:
         """Whether it is to go on at a node, and has not switched yet."""
         return self._next is node
 
     def left_by(self, node: Attachment, in_order: bool = False) -> None:
-        """Forget a node that is gone; `in_order`: after it had sent everything."""
+        """Forget a node that is gone; `in_order`: it leaves the cluster, and does not die."""
         if node is self._next:
             self._next, self._began, self._early = None, None, []
         if node is self._source:
             self._source = None
             self._lost = None if in_order else node
+            self._heard_at = node.heard_at
             self._switch_if_ready()
 
     def _switch_if_ready(self) -> None:
         """Go on at the next node when the former one is gone, or has nothing more to add."""
         if self._next is None or self._began is None:
             return
+        away = self._source is None
         if self._source is not None:
             assert self.floors is not None
             if not self.floors.covers(self._began.positions):
@@ -180,18 +186,33 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._dropped_before = self.dropped
         self._window = began.window
         if self.floors is not None:
-            exact = began.whole and self.floors.exact
-            if self._lost is not None and self._lost.uid_of_node != node.uid_of_node:
-                exact = exact and self.floors.are_known(began.positions, self._lost.slot)
+            exact = self._is_exact(self.floors, node, began, away)
             self._lost = None
             missed = self.floors.raise_to(began.positions)
+            if away and began.whole:
+                self.floors.close_all_but(began.positions)
             if self._ready is not None and self._ready.done():
                 self._tell_missed(missed, exact)
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
         for news in early:
-            self._take(news)
+            self._hear(news)
         self._client.switched()
+
+    def _is_exact(self, floors: Floors, node: Attachment, began: Subscribed, away: bool) -> bool:
+        """Whether all missed messages are known at a node; `away`: there was none before it.
+
+        `read_positions` has the cases.
+        """
+        lost = self._lost
+        elsewhere = lost is not None and lost.uid_of_node != node.uid_of_node
+        if lost is not None and elsewhere and not names_one_of(began.positions, lost.slot):
+            return False
+        known = began.whole and floors.exact
+        if away:
+            recent = self._loop.time() - self._heard_at < began.memory_s
+            known = known and recent and floors.are_named(began.positions)
+        return known
 
     def _tell_missed(self, missed: dict[Topic, dict[Stream, tuple[Seq, Seq]]], exact: bool) -> None:
         count = 0
@@ -216,9 +237,23 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             if self._began is not None:
                 self._switch_if_ready()
         elif node is self._next and self._began is not None:
-            if sum(size_of(one.payloads) for one in self._early) >= self._began.window:
+            early = [one for one in self._early if isinstance(one, Deliver)]
+            if sum(size_of(one.payloads) for one in early) >= self._began.window:
                 raise WireError("more deliveries than it has credit for")
             self._early.append(news)
+
+    def on_over(self, node: Attachment, news: Over) -> None:
+        """Note streams that are over, after what the node delivered before it said so."""
+        if node is self._source:
+            self._hear(news)
+        elif node is self._next and self._began is not None and len(self._early) < MAX_EARLY:
+            self._early.append(news)
+
+    def _hear(self, news: Deliver | Over) -> None:
+        if isinstance(news, Deliver):
+            self._take(news)
+        elif self.floors is not None:
+            self.floors.close(news.streams)
 
     def _take(self, news: Deliver) -> None:
         if self._held >= self._window:
@@ -260,10 +295,8 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         again, rest = news.payloads[:known], news.payloads[known:]
         assert self._source is not None
         self._source.say(Read(self._number, size_of(again)))
-        if not rest:
-            return None
         floors[key] += len(rest)
-        return without_first(news, known)
+        return without_first(news, known) if rest else None
 
     def on_dropped(self, dropped: int) -> None:
         """Count what the policy has dropped at the node."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cubecast.net.node.shell import Shell
 
 POLL_S = 0.005
+TELL_OVER_S = 0.1
+"""How long after a view clients hear for the first time which streams are over."""
 LAST_WORDS_S = 1.0
 """How long a client that does not read may delay the closing of a node that has left."""
 
@@ -45,6 +47,7 @@ class Guests:
         self._finishing: set[asyncio.Future[Any]] = set()  # one for each session that ended
         self._leaving = False
         self._closed_door = False  # whether clients are handed over, and no new one is accepted
+        self._telling: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
     def __contains__(self, connection: Connection) -> bool:
@@ -134,6 +137,26 @@ class Guests:
         for session in self._sessions.values():
             session.moved(event)
 
+    def view_changed(self) -> None:
+        """Tell clients soon which streams a view has ended; streams are settled one by one.
+
+        Sessions tell the rest from time to time.
+        """
+        if self._sessions:
+            self._plan_telling(TELL_OVER_S)
+
+    def _plan_telling(self, pause_s: float) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        self._telling = self._loop.call_later(pause_s, self._tell_over, pause_s)
+
+    def _tell_over(self, pause_s: float) -> None:
+        self._telling = None
+        for session in self._sessions.values():
+            session.tell_over()
+        if self._sessions and 2 * pause_s < self._shell.config.client_silence_s / 4:
+            self._plan_telling(2 * pause_s)
+
     async def hand_over(self, limit_s: float) -> None:
         """Have clients that can go on at another node do so, for at most `limit_s`.
 
@@ -174,3 +197,5 @@ class Guests:
                 task.cancel()
         for finishing in list(self._finishing):
             finishing.cancel()
+        if self._telling is not None:
+            self._telling.cancel()

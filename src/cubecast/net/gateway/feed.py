@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 from cubecast.net.message import Message, has_headers
+from cubecast.net.reading.debts import Key
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.clients import BATCH_BYTES, DELIVER_WINDOW, Deliver
 from cubecast.net.wire.headers import PREFIX_BYTES, blob_of
@@ -21,6 +22,11 @@ class Feed:
         self.window = min(queue_bytes, DELIVER_WINDOW)
         self.subscription: Subscription | None = None
         self.telling = False
+        self.sending = False
+        """Whether messages were taken from the queue and not sent yet."""
+        self.open: set[Key] | None = None
+        """The streams that the client was told of and does not know to be over; None: it has not
+        asked to hear that."""
         self._unread = 0
         self._credit = asyncio.Event()
         self._credit.set()

@@ -131,8 +131,13 @@ class Session:
             case other:
                 raise WireError(f"{type(other).__name__} out of turn")
 
+    def tell_over(self) -> None:
+        """Tell the client which streams it reads are over."""
+        self._subscriptions.tell_over()
+
     def announce_leave(self) -> None:
         """Tell a client that can go on elsewhere that the node leaves, and wait for it."""
+        self._subscriptions.tell_over()
         if self._movable:
             self.moving = True
             self._line.send(Leaving())
@@ -159,6 +164,7 @@ class Session:
         limit = self._shell.config.client_silence_s
         if self._loop.time() - self._heard_at > limit:
             self._line.hang_up(f"nothing heard for {limit:g} s")
+        self._subscriptions.tell_over()
         self._silence = self._loop.call_later(limit / 4, self._check_silence)
 
     # -- what the client hears -------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
@@ -16,13 +17,14 @@ from cubecast.net.wire.clients import (
     MAX_POSITIONS,
     Dropped,
     Ended,
+    Over,
     Subscribe,
     Subscribed,
     clipped,
     size_of,
 )
 from cubecast.net.wire.packets import WireError
-from cubecast.protocol.port import Topic
+from cubecast.protocol.port import Stream, Topic
 
 if TYPE_CHECKING:
     from cubecast.net.node.shell import Shell
@@ -85,6 +87,7 @@ class Subscriptions:
             feed.subscription = subscription
             async with subscription:
                 self._line.send(self._confirmation(request, feed, subscription))
+                self._tell_over(feed)
                 await self._forward(subscription, feed)
             self._line.send(Ended(feed.number, LEAVING, leaving=True))
         except Overflow as error:
@@ -104,7 +107,27 @@ class Subscriptions:
             return Subscribed(feed.number, feed.window)
         positions = self._shell.subscribing.positions(subscription)
         whole = len(positions) <= MAX_POSITIONS
-        return Subscribed(feed.number, feed.window, positions[:MAX_POSITIONS], whole)
+        memory_s = self._shell.config.protocol.forget_after / 1e6 or inf
+        if request.ends:
+            feed.open = {(topic, Stream(*stream)) for topic, *stream, _ in positions}
+        return Subscribed(feed.number, feed.window, positions[:MAX_POSITIONS], whole, memory_s)
+
+    def tell_over(self) -> None:
+        """Tell the client which streams are over: it need not ask other nodes for their ends.
+
+        Nothing is said of a subscription while messages of it are on their way to the connection.
+        """
+        for feed in self._feeds.values():
+            self._tell_over(feed)
+
+    def _tell_over(self, feed: Feed) -> None:
+        subscription = feed.subscription
+        if feed.open and not feed.sending and subscription is not None:
+            over = sorted(self._shell.subscribing.over(subscription, feed.open))[:MAX_POSITIONS]
+            feed.open.difference_update(over)
+            if over:
+                names = [(topic, *stream) for topic, stream in over]
+                self._line.send(Over(feed.number, names))
 
     async def _forward(self, subscription: Subscription, feed: Feed) -> None:
         """Send no more at a time than there is credit for, so that reading goes on steadily."""
@@ -113,11 +136,15 @@ class Subscriptions:
             messages = await subscription.take(min(feed.room, BATCH_BYTES))
             if not messages:
                 return
+            feed.sending = True
             await self._line.room()  # after waiting: all subscriptions may wake in one tick
+            if feed.open is not None and not messages[0].retained:
+                feed.open.add((messages[0].topic, messages[0].frame.stream))
             for part in parts(messages):
                 packet = deliver(feed.number, subscription.dropped, part)
                 self._line.send(packet)
                 feed.sent(size_of(packet.payloads))
+            feed.sending = False
 
     def _yields(self) -> bool:
         waits = self.publishing > 0 and self._shell.publishing.waits()

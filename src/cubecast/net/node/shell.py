@@ -442,6 +442,7 @@ class Shell:
 
     def view(self, epoch: int, members: int) -> None:
         self.presence.view_changed()
+        self.guests.view_changed()
 
     def excluded(self) -> None:
         self.presence.excluded()

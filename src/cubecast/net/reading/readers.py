@@ -249,6 +249,10 @@ class Readers:
             return [subscription.topic]
         return [topic for topic in self._by_topic if self._reads(subscription, topic)]
 
+    def watches(self, topic: Topic) -> bool:
+        """Whether a subscription reads a topic, or a pattern that has not forgotten it."""
+        return topic in self._by_topic
+
     def _all(self) -> list[Subscription]:
         lists = (*self._by_topic.values(), *self._by_pattern.values())
         return list(dict.fromkeys(reader for readers in lists for reader in readers))

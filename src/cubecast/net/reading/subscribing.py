@@ -6,13 +6,14 @@ reports dropped messages, and says where a subscription begins in each stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from cubecast.net.events import Event
 from cubecast.net.node.presence import Presence
 from cubecast.net.node.stats import Numbers
 from cubecast.net.publishing.publishing import Publishing
+from cubecast.net.reading.debts import Key
 from cubecast.net.reading.readers import Readers
 from cubecast.net.reading.slow_news import SlowNews
 from cubecast.net.reading.subscription import Subscription
@@ -92,6 +93,25 @@ class Subscribing:
             for stream in sorted(vector):
                 first = unread.get((topic, stream), vector[stream] + 1)
                 found.append((topic, stream.source, stream.incarnation, first))
+        return found
+
+    def over(self, subscription: Subscription[Any], known: Collection[Key]) -> set[Key]:
+        """Those of the streams of which a subscription was handed all there will ever be.
+
+        A node that is not, or not yet again, a subscriber of a topic says nothing of its streams:
+        their ends are not known here.
+        """
+        core = self._host.presence.core
+        by_topic: dict[Topic, set[Stream]] = {}
+        for topic, stream in set(known) - subscription.unread_streams():
+            by_topic.setdefault(topic, set()).add(stream)
+        found: set[Key] = set()
+        for topic, streams in by_topic.items():
+            if core is not None and core.takes(topic):
+                ended = core.membership_of(topic).core.over(streams)
+            else:
+                ended = set() if self._readers.watches(topic) else streams
+            found.update((topic, stream) for stream in ended)
         return found
 
     def undelivered(self, positions: list[Position]) -> list[Position]:

@@ -184,6 +184,13 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
                 first.setdefault((frame.topic, frame.stream), frame.first)
         return first
 
+    def unread_streams(self) -> set[Key]:
+        """The streams with messages that were not handed out."""
+        frames = [*self._frames]
+        if self._reading is not None and length_hint(self._messages):
+            frames.append(self._reading)
+        return {(frame.topic, frame.stream) for frame in frames}
+
     @property
     def load(self) -> tuple[int, int, int]:
         """Messages and bytes that wait to be read, and the limit of the bytes."""

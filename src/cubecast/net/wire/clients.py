@@ -9,6 +9,7 @@ subscription, requests by `MAX_REQUESTS`.
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -57,6 +58,9 @@ Places: TypeAlias = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_ME
 Position: TypeAlias = tuple[TopicName, Slot, Unsigned, Number]
 """A topic, a stream of it (slot and incarnation), and the number of its next message."""
 Positions: TypeAlias = Annotated[list[Position], msgspec.Meta(max_length=MAX_POSITIONS)]
+StreamName: TypeAlias = tuple[TopicName, Slot, Unsigned]
+"""A topic, and a stream of it: slot and incarnation."""
+StreamNames: TypeAlias = Annotated[list[StreamName], msgspec.Meta(max_length=MAX_POSITIONS)]
 Question: TypeAlias = Literal["members", "topics", "explain", "subscribers", "view", "stats"]
 
 
@@ -71,6 +75,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Say in `Subscribed` where in each stream it begins."""
     retained: bool = True
     """Hand out the retained values of the topic, or of the topics that match."""
+    ends: bool = False
+    """Say which streams are over (`Over`)."""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -138,6 +144,9 @@ class Subscribed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     are not named are delivered from their beginning."""
     whole: bool = True
     """Whether all streams are named that have to be."""
+    memory_s: Annotated[float, msgspec.Meta(ge=0)] = inf
+    """If it was asked for: what was published in so many last seconds is not forgotten, so the
+    streams of it are named."""
 
 
 class Deliver(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -163,6 +172,13 @@ class Dropped(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     subscription: Number
     dropped: Number
+
+
+class Over(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The client was sent all messages of these streams, and there will be no more."""
+
+    subscription: Number
+    streams: StreamNames
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -256,6 +272,7 @@ FromNode: TypeAlias = (
     Subscribed
     | Deliver
     | Dropped
+    | Over
     | Ended
     | Taken
     | Taking

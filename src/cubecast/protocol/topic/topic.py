@@ -27,7 +27,7 @@ The parts state their invariants.  Of the whole topic these hold:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 from cubecast.protocol.cluster.horizon import Horizon
@@ -236,6 +236,14 @@ class TopicCore:
             if seq > vector.get(stream, -1):
                 vector[stream] = seq
         return vector
+
+    def over(self, streams: Iterable[Stream]) -> set[Stream]:
+        """Those of the streams known here once of which no more will be delivered here.
+
+        They are settled, or forgotten since.
+        """
+        vector, is_settled = self.vector(), self.history.is_settled
+        return {one for one in streams if one not in vector or is_settled(one)}
 
     def load(self) -> Load:
         """Held and retained, and the bound of invariant 1."""
