@@ -88,7 +88,7 @@ def test_the_live_tree_of_a_topic(seed: str) -> None:
         assert drawn.splitlines()[0] == "2  root"
         assert drawn.splitlines()[-1].startswith("2 members")
         assert "no node 9" in one_line(cubecast("tree", "tree", "--root", "9", *at(seed)))
-    assert "nobody is subscribed" in one_line(cubecast("tree", "nothing", *at(seed)))
+    assert "no node is subscribed" in one_line(cubecast("tree", "nothing", *at(seed)))
     assert "leave out" in one_line(cubecast("tree", "tree", "--nodes", "4", *at(seed)))
 
 

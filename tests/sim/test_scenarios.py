@@ -122,7 +122,7 @@ def test_every_size_runs_or_is_refused(name: str, protocol: str, nodes: int) -> 
             simulate(name, protocol, nodes=nodes)
         return
     if name in ("pattern-storm", "laggards") and protocol != "cubecast":
-        reason = r"no patterns to follow|no lossy members|power of two"
+        reason = r"no patterns to follow|no lossy nodes|power of two"
         with pytest.raises(ProtocolChoiceError, match=reason):
             simulate(name, protocol, nodes=nodes, **small)
         return
