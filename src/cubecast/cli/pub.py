@@ -125,9 +125,11 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
                 chunk: bytes | OSError = os.read(descriptor, 65536)
             except OSError as error:
                 chunk = error
+            put = chunks.put(chunk)
             try:
-                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+                asyncio.run_coroutine_threadsafe(put, loop).result()
             except (RuntimeError, CancelledError):  # the loop ends: the input is not needed
+                put.close()  # or Python warns that it was never awaited
                 return
             if not chunk or isinstance(chunk, OSError):
                 return
