@@ -369,6 +369,20 @@ def test_the_papers_number_is_marked_beside_our_point() -> None:
     assert [note.get_text() for note in axes.texts] == ["533"]
 
 
+@pytest.mark.parametrize(("places", "marked"), [([8, 64, 1024], [1024.0]), ([8, 64], [8.0, 64.0])])
+def test_a_number_at_every_x_is_one_line_and_one_mark(
+    places: list[int], marked: list[float]
+) -> None:
+    """The paper prints it without an x: each reading has it at an x of its own."""
+    paper = [number(value=533, at={"protocol": "vcube-ps", "nodes": n}) for n in places]
+    axes = drawn_on(LATENCY, experiment(paper=paper), rows(), [])
+    (marks,) = axes.collections[-1:]
+    assert [x for x, _ in marks.get_offsets().tolist()] == marked
+    assert [note.get_text() for note in axes.texts] == ["533"] * len(marked)
+    level = [line for line in axes.lines if set(line.get_ydata()) == {533}]
+    assert len(level) == (len(marked) == 1)
+
+
 def test_error_bars_are_the_confidence_intervals() -> None:
     axes = drawn_on(LATENCY, experiment(paper=[]), rows(), [])
     (bar, *_), *_ = [container.lines[2] for container in axes.containers]
