@@ -42,6 +42,7 @@ class Toy:
         self.crashed = False
         self.let_go_at: Time | None = None
         self.strangers: list[tuple[View, str]] = []
+        self.mute_leaders: list[tuple[NodeId, str]] = []
         self.doubts: list[tuple[str, str]] = []
         """(uid, why) of what was not believed."""
 
@@ -85,6 +86,9 @@ class Toy:
 
     def disbelieved(self, uid: str, why: str) -> None:
         self.doubts.append((uid, why))
+
+    def mute_leader(self, slot: NodeId, waited: Time, reason: str, now: Time) -> None:
+        self.mute_leaders.append((slot, reason))
 
 
 class Toys:

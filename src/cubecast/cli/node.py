@@ -175,6 +175,7 @@ def _said(event: cubecast.Event) -> str:
         case cubecast.MemberMute():
             waited = f"node {event.by} waited {event.seconds:.1f} s"
             does = "answers us" if event.disputed else "answers tests but no waves"
+            does = f"leads, and {event.reason}" if event.reason else does
             return f"node {event.slot} {does}: {waited}"
         case cubecast.Excluded():
             return "the others went on without this node; asking to be taken back"

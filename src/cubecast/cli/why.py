@@ -135,6 +135,7 @@ class _Facts(msgspec.Struct):
     operation: str = ""
     unanswered: dict[int, int] = {}
     mute: list[tuple[int, int, int]] = []
+    leader: tuple[int, int, str] | None = None
     dropped: dict[str, int] = {}
     readers: list[_Reader] = []
 
@@ -172,6 +173,9 @@ def _unanswered(facts: _Facts) -> Iterator[str]:
         yield f"{what} waits for node {slot}, or a node below it, for {waited / 1e6:.3f} s"
     for slot, by, waited in facts.mute:
         yield f"node {slot} does not answer: node {by} has waited {waited / 1e6:.3f} s for it"
+    if facts.leader is not None:
+        slot, waited, reason = facts.leader
+        yield f"node {slot} leads the cluster, and {reason}: waited {waited / 1e6:.3f} s for it"
 
 
 def _sent(node: int, facts: _Facts) -> Iterator[str]:

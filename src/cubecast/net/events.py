@@ -35,6 +35,9 @@ class MemberMute(msgspec.Struct, frozen=True, tag=True):
     Node `by` waited for it; the member is excluded, and `MemberLeft` follows.  `topic` is empty if
     the wave asked for all topics.  Told again with `disputed` if the member has answered this node:
     then one of the two lies, and both are excluded.
+
+    With a `reason` it is no wave: the member leads, and left a change of the cluster undone that
+    node `by` asked for.
     """
 
     slot: NodeId
@@ -42,6 +45,7 @@ class MemberMute(msgspec.Struct, frozen=True, tag=True):
     seconds: float
     by: NodeId
     disputed: bool = False
+    reason: str = ""
 
 
 class CutDenied(msgspec.Struct, frozen=True, tag=True):

@@ -47,6 +47,8 @@ class Explanation(TypedDict, total=False):
     operation: str
     unanswered: dict[NodeId, Time]
     mute: list[list[int]]
+    leader: tuple[NodeId, Time, str]
+    """The leader of the cluster, if it leaves a change undone, how long, and which."""
     members: list[NodeId]
     next: Seq
     in_flight: int

@@ -152,7 +152,10 @@ class Port(Protocol):
 
 
 class Accusation(NamedTuple):
-    """`by` has waited for `slot` to answer a wave of `topic` for longer than it should take."""
+    """`by` has waited for `slot` for longer than an answer to a wave of `topic` takes.
+
+    With a `reason`: longer than a change of the view takes.
+    """
 
     slot: NodeId
     by: NodeId
@@ -160,6 +163,8 @@ class Accusation(NamedTuple):
     waited: Time
     disputed: bool = False
     """`slot` has answered us: it is mute towards some nodes, or `by` lies."""
+    reason: str = ""
+    """`slot` leads and leaves a change of the view undone: which; empty: it is about a wave."""
 
 
 class Denial(NamedTuple):

@@ -366,7 +366,7 @@ def test_a_member_that_accuses_a_member_that_answers_is_excluded_with_it() -> No
     accuse(world, liar=3, victim=2)
     world.settle(ticks=2)
     said = 2, 3, "t", PATIENT
-    assert world.ports[0].of("mute") == [(*said, False), (*said, True)]
+    assert world.ports[0].of("mute") == [(*said, False, ""), (*said, True, "")]
     assert ("view", 1, 0b0011) in world.ports[0].said
     world.settle(ticks=PATIENT // 20)
     assert world.masks() == [0b1111] * 4  # a first dispute keeps neither out
@@ -410,7 +410,7 @@ def test_an_accuser_that_was_denied_is_not_heard_again_in_that_view() -> None:
         core.on_message(Parcel(number, Mute("t", slot, PATIENT, 0)), 3, world.now)
     world.hand_over(but(silent))
     world.hand_over(but(silent))
-    assert core._mute_members.accused == [(1, 3, "t", PATIENT, False)]
+    assert core._mute_members.accused == [(1, 3, "t", PATIENT, False, "")]
     core.on_message(Parcel(2, Mute("t", 2, PATIENT, 0)), 3, world.now)
     assert len(core._mute_members.accused) == 1
     core.on_message(Parcel(1, Mute("t", 2, PATIENT, 0)), 1, world.now)

@@ -277,8 +277,13 @@ class Node(Endpoint):
         core = self._presence.core
         accepted, blocked = self._publishing.load(topic)
         known: Explanation = {"standing": "apart", "informed": False}
+        if core is not None:
+            known = core.explain(topic, self._shell.now())
+        late = self._shell.member.late_leader(self._shell.now())
+        if late is not None:
+            known["leader"] = late
         return {
-            **(known if core is None else core.explain(topic, self._shell.now())),
+            **known,
             "blocked": blocked,
             "accepted": accepted,
             "readers": self._shell.readers.loads(topic),

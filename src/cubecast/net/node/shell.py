@@ -448,8 +448,12 @@ class Shell:
         self.presence.excluded()
 
     def mute(self, accusation: Accusation) -> None:
-        slot, by, topic, waited, disputed = accusation
+        slot, by, topic, waited, disputed, reason = accusation
         seconds = waited / 1e6
+        if reason:
+            log.warning("node %d leads, and %s: waited %.1f s", slot, reason, seconds)
+            self.tell(MemberMute(slot, topic, seconds, by, disputed, reason))
+            return
         if disputed:
             text = "node %d answers us, node %d says it waited %.1f s (topic %r): both are excluded"
         else:

@@ -23,6 +23,8 @@ There is no majority: every side of a partition goes on.  Invariants:
 5. No member can hold up the agreement for long (`cubecast.protocol.cluster.belief`): in one view,
    ballots of a member that does not lead, and objections of any member, count so many times.
 6. A leader does not go over to a view that it cannot encode for the others.
+7. A leader that leaves a change undone does not lead for ever
+   (`cubecast.protocol.cluster.leader_watch`): others go on without it.
 
 The *phase* of a node says what it does in the agreement.  `cubecast.protocol.cluster.phases` has
 the table of phases and of the steps between them, and what an attribute means in each.
@@ -46,6 +48,7 @@ from cubecast.protocol.cluster.belief import (
     is_near,
     leap,
 )
+from cubecast.protocol.cluster.leader_watch import KEEPS_DEAD, KEEPS_VIEW, Duty, LeaderWatch
 from cubecast.protocol.cluster.phases import NEXT, Phase, PhaseCause
 from cubecast.protocol.cluster.view_broadcast import ViewBroadcast, difference, restored
 from cubecast.protocol.cluster.views import (
@@ -75,6 +78,8 @@ from cubecast.protocol.topic.stream_ends import decide
 from cubecast.topology import members_of
 
 MAX_SLOTS = 4096
+MAX_DEMOTED = 256
+"""Addresses of former leaders that were mute, and are given places behind this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,9 @@ class AgreementHost(Protocol):
     def disbelieved(self, uid: str, why: str) -> None:
         """Note that a statement of the life `uid` is not believed."""
 
+    def mute_leader(self, slot: NodeId, waited: Time, reason: str, now: Time) -> None:
+        """Note that we go on without the leader `slot`."""
+
 
 class Attempt:
     """An attempt to change the view, with the reports so far."""
@@ -171,8 +179,12 @@ class ViewAgreement:
         host: AgreementHost,
         config: AgreementConfig,
         key: str = "",
+        mute_after: Time = 0,
     ) -> None:
-        """`key` is the secret of this node's questions (`cubecast.protocol.cluster.removal`)."""
+        """`key` is the secret of this node's questions (`cubecast.protocol.cluster.removal`).
+
+        `mute_after` is `Config.mute_after`; 0: a leader that does nothing is waited for for ever.
+        """
         self.slot = slot
         self.uid = uid
         self.view = view
@@ -192,6 +204,9 @@ class ViewAgreement:
         self._leave_at: Time | None = None  # we leave, and wait for newcomers until then
         self._followed: dict[NodeId, int] = {}  # ballots in this view, by sender
         self._objections: dict[NodeId, int] = {}  # in this view, by sender
+        self.watch = LeaderWatch(mute_after, config.answer_after, config.enter_every)
+        """What the leader, if it is another node, leaves undone."""
+        self._demoted: dict[str, None] = {}  # addresses of leaders that were mute
 
     def came_by(self, install: Install, now: Time) -> None:
         """Begin in a view that others made; keep it for members that are behind us."""
@@ -263,6 +278,7 @@ class ViewAgreement:
         self.consider(now)
         if self._retry_at is None:
             self._complain(now)  # the next leader may be past the view that we wait for
+        self._watch_leader(now)
 
     def lose(self, gone: int, now: Time) -> None:
         """Change the view without members that went over to another one, or are mute."""
@@ -272,6 +288,55 @@ class ViewAgreement:
         if self._broadcast is not None:
             self._broadcast.give_up(gone)
         self.consider(now)
+        self._watch_leader(now)
+
+    # -- a leader that does not lead ---------------------------------------------------------------
+
+    def _due(self) -> str:
+        """Why the leader, another node, should change the view; newcomers are not counted here."""
+        if self.leader == self.slot or self.phase is Phase.LEAVING:
+            return ""
+        if self.view.mask & self._doubted:
+            return KEEPS_DEAD
+        return "" if self.phase is Phase.SETTLED else KEEPS_VIEW
+
+    def _watch_leader(self, now: Time) -> None:
+        """See to it that we look whether the leader does what is due."""
+        if self.watch.begin(bool(self._due()), now):
+            assert self.watch.look_at is not None
+            self._host.wake(self.watch.look_at)
+
+    def _look_at_leader(self, now: Time) -> None:
+        """Ask the leader for what is due, or go on without it."""
+        leader = self.leader
+        duty = self.watch.look(self._due(), len(self.view.members), now)
+        if leader == self.slot or self.phase is Phase.LEAVING:
+            return
+        if duty is Duty.ASK:
+            self._host.marks["asked the leader to lead"] += 1
+            for slot in {leader, self._next_in_line(leader)} - {self.slot}:
+                self._host.send(slot, Stuck(self.view.id))
+        elif duty is Duty.LEAVE:
+            self._host.marks["mute leader"] += 1
+            self._host.mute_leader(leader, self.watch.waited(now), self.watch.reason, now)
+            self._demote(self.view.members[leader].address)
+            self.watch.next_leader(now)
+            if self.promised.slot == leader:
+                self._resume()
+            self.lose(1 << leader, now)
+
+    def _next_in_line(self, leader: NodeId) -> NodeId:
+        """The slot that leads if `leader` does not."""
+        others = (self.view.mask & ~self._doubted | 1 << self.slot) & ~(1 << leader)
+        return (others & -others).bit_length() - 1
+
+    def _demote(self, address: str) -> None:
+        self._demoted.pop(address, None)
+        self._demoted[address] = None
+        while len(self._demoted) > MAX_DEMOTED:
+            del self._demoted[next(iter(self._demoted))]
+
+    # -- beginning to lead -------------------------------------------------------------------------
 
     def consider(self, now: Time) -> None:
         """Begin to change the view if we lead and there is a reason."""
@@ -479,7 +544,14 @@ class ViewAgreement:
         return finals
 
     def _place(self, enter: Enter, members: Collection[NodeId]) -> NodeId | None:
-        """The slot a newcomer wishes for, or the lowest free one."""
+        """The slot a newcomer wishes for, or the lowest free one.
+
+        One that led and was mute gets a place behind ours.
+        """
+        if enter.who.address in self._demoted:
+            self._host.marks["mute leader placed behind us"] += 1
+            behind = range(self.slot + 1, MAX_SLOTS)
+            return next((slot for slot in behind if slot not in members), None)
         if 0 <= enter.wish < MAX_SLOTS and enter.wish not in members:
             return enter.wish
         self._host.marks["newcomer placed elsewhere"] += 1
@@ -487,6 +559,7 @@ class ViewAgreement:
 
     def _go_over(self, install: Install, now: Time) -> None:
         """Leave the view we are in for the next one."""
+        self.watch.new_view(install.view, self.leader, now)
         self.view = install.view
         self._install = install
         self.promised = max(self.promised, install.ballot)
@@ -566,6 +639,8 @@ class ViewAgreement:
     def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
         """Follow a node that is about to change the view, unless we follow a higher ballot."""
         ballot = prepare.ballot
+        if sender <= self.leader:
+            self.watch.led(now)
         if prepare.parent != self.view.id or self.phase is Phase.LEAVING:
             self._host.marks["asked in another view"] += 1
             answer = Report(ballot, self.promised, self._install or self._genesis(), {})
@@ -699,6 +774,7 @@ class ViewAgreement:
         elif self.leader != self.slot:
             self._host.marks["entry passed on"] += 1
             self._host.send(self.leader, enter)
+            self._await_entry(enter, now)
         elif any(gone.who.uid == who.uid for gone in self.absent):
             self._host.marks["excluded life asks again"] += 1
             self._host.reach(who.address, Outlived(who.uid))
@@ -711,6 +787,16 @@ class ViewAgreement:
             if self._admission.await_place(enter):
                 self._host.marks["entry replaced by a later life"] += 1
             self.consider(now)
+
+    def _await_entry(self, enter: Enter, now: Time) -> None:
+        """Expect a newcomer in the next view, if the leader has no reason to refuse it."""
+        who = enter.who
+        lives = list(self._known_lives())
+        if any(other.uid == who.uid for other in lives) or self._admission.outlived(who, lives):
+            return
+        if self._admission.may_enter(enter, self.view, self._doubted, self.absent):
+            self.watch.passed_on(who.address, now)
+            self._watch_leader(now)
 
     def _known_lives(self) -> Iterator[Who]:
         yield from self.view.members.values()
@@ -755,7 +841,10 @@ class ViewAgreement:
             if self.phase is Phase.SETTLED:
                 self._move(PhaseCause.HEAR_OF_CHANGE)
             self._host.marks["began for who was stuck"] += 1
+            if self.leader != self.slot:
+                self._host.send(self.leader, stuck)  # it leads, whatever the sender thinks
             self.consider(now)
+            self._watch_leader(now)
         elif self._install is not None and self._install.parent == stuck.view:
             self._host.marks["brought the view to who was stuck"] += 1
             change = None if self._broadcast is None else self._broadcast.change
@@ -785,8 +874,11 @@ class ViewAgreement:
             self._let_go_if_told(now)
         if self._leave_at is not None and self._leave_at <= now:
             self._leave_newcomers(now)
+        if self.watch.look_at is not None and self.watch.look_at <= now:
+            self._look_at_leader(now)
+        self._watch_leader(now)
         attempt, broadcast = self.attempt, self._broadcast
         again = attempt.again_at if attempt is not None else None
         tell = broadcast.due if broadcast is not None else None
-        due = again, self._retry_at, self._complain_at, tell, self._leave_at
+        due = again, self._retry_at, self._complain_at, tell, self._leave_at, self.watch.look_at
         return min((at for at in due if at is not None), default=None)

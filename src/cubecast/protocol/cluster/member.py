@@ -80,7 +80,8 @@ PATIENT_REQUESTS = 4
 KEPT_OUT = 2
 """A mute node may come back after so many times `Config.mute_after`: several that fall mute in turn
 are out at the same time, and waves are complete.  A node in a dispute about that may come back at
-once; after its next dispute after one `mute_after`, then after as long as a mute node."""
+once; after its next dispute after one `mute_after`, then after as long as a mute node.  The same
+holds for a leader that left a change of the view undone."""
 
 
 class Member:
@@ -246,6 +247,13 @@ class Member:
     def suspects(self) -> int:
         """Slots of members that this node takes for dead."""
         return 0 if self._agreement is None else self._agreement.suspects
+
+    def late_leader(self, now: Time) -> tuple[NodeId, Time, str] | None:
+        """The leader that leaves a change of the view undone, for how long, and which change."""
+        epochs = self._agreement
+        if epochs is None or epochs.leader == self.node or not epochs.watch.is_late(now):
+            return None
+        return epochs.leader, epochs.watch.waited(now), epochs.watch.reason
 
     @property
     def absent(self) -> Collection[Absent]:
@@ -459,7 +467,13 @@ class Member:
         self._requests = 0
         self._history.learn(view, ())
         self._agreement = self.agreement_class(
-            slot, self.who.uid, view, self, self._agreement_config, self._key
+            slot,
+            self.who.uid,
+            view,
+            self,
+            self._agreement_config,
+            self._key,
+            self._config.mute_after,
         )
         self._core = self.core_class(
             slot,
@@ -511,10 +525,23 @@ class Member:
         members = self._agreement.view.members
         for address in [members[slot].address for slot in out if slot in members]:
             times = self._count_dispute(address) if accusation.disputed else KEPT_OUT
-            self._kept_out[address] = now + times * self._config.mute_after
-            while len(self._kept_out) > MAX_TOLD:
-                del self._kept_out[next(iter(self._kept_out))]
+            self._keep_out(address, times, now)
         self._agreement.lose(sum(1 << slot for slot in out), now)
+
+    def mute_leader(self, slot: NodeId, waited: Time, reason: str, now: Time) -> None:
+        """Note that the agreement goes on without a leader that leaves a change undone.
+
+        It may come back as one in a dispute may: it may not have been its fault.
+        """
+        assert self._agreement is not None
+        self._port.mute(Accusation(slot, self.node, "", waited, reason=reason))
+        address = self._agreement.view.members[slot].address
+        self._keep_out(address, self._count_dispute(address), now)
+
+    def _keep_out(self, address: str, times: int, now: Time) -> None:
+        self._kept_out[address] = now + times * self._config.mute_after
+        while len(self._kept_out) > MAX_TOLD:
+            del self._kept_out[next(iter(self._kept_out))]
 
     def _count_dispute(self, address: str) -> int:
         """How many times `mute_after` a node is kept out after one more dispute."""

@@ -1,0 +1,322 @@
+"""Leaders that never change the view: others go on without them, and only without such ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from cubecast.protocol.cluster.belief import BALLOTS_OF_OTHERS
+from cubecast.protocol.cluster.leader_watch import (
+    KEEPS_DEAD,
+    KEEPS_OUT,
+    KEEPS_VIEW,
+    MAX_EXCUSES,
+    MAX_SNUBS,
+    MAX_WAITING,
+    Duty,
+    LeaderWatch,
+)
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.views import Ballot, Enter, Prepare, Stuck, View, ViewId, Who
+from support.member_toys import CONFIG, EPOCHS, Flying, Hand, Members
+
+MUTE_AFTER = 160
+PATIENT = replace(CONFIG, mute_after=MUTE_AFTER)
+BOUND = LeaderWatch(MUTE_AFTER, EPOCHS.answer_after, EPOCHS.enter_every).bound
+TICK = 5
+
+
+def world_of(nodes: int, patient: bool = True) -> Members:
+    return Members(nodes, config=PATIENT if patient else CONFIG)
+
+
+def newcomer(world: Members, *seeds: int) -> Member:
+    """One more node, which asks the `seeds` for a place."""
+    node = len(world.members)
+    port = Hand(world, node)
+    world.ports.append(port)
+    who, places = Who(f"n{node}", str(node), 1), [str(seed) for seed in seeds]
+    member = Member(
+        node, port, view=None, who=who, config=PATIENT, epochs=EPOCHS, seeds=places, now=world.now
+    )
+    world.members.append(member)
+    return member
+
+
+def idle(leader: int) -> Callable[[Flying], bool]:
+    """A leader that begins nothing: what would make it begin does not get to it."""
+
+    def arrives(one: Flying) -> bool:
+        return one.to != leader or not isinstance(one.message, Enter | Stuck)
+
+    return arrives
+
+
+def run(
+    world: Members, done: Callable[[], bool], where: Callable[[Flying], bool], ticks: int = 2000
+) -> int:
+    """Let time pass until it is done; return how long it took."""
+    start = world.now
+    for _ in range(ticks):
+        world.settle(where, ticks=1)
+        world.lose(lambda one: not where(one))
+        if done():
+            return world.now - start
+    return -1
+
+
+def mute(world: Members, node: int) -> list[tuple[int, str]]:
+    """The leaders that a node called mute, each with the reason."""
+    return [(said[0], said[-1]) for said in world.ports[node].of("mute")]
+
+
+# -- the lies --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nodes", "seed"), [(2, 1), (3, 1), (3, 2), (4, 3)])
+def test_a_leader_that_lets_no_node_in_is_gone_on_without(nodes: int, seed: int) -> None:
+    world = world_of(nodes)
+    joiner = newcomer(world, 0, seed)
+    took = run(world, lambda: joiner.view is not None, idle(0))
+    assert BOUND <= took <= 2 * BOUND
+    assert joiner.view is not None
+    honest = set(range(1, nodes + 1))
+    assert {who.uid for who in joiner.view.members.values()} >= {f"n{node}" for node in honest}
+    assert mute(world, 1) in ([(0, KEEPS_OUT)], [(0, KEEPS_VIEW)]), "the next in line tells"
+    assert all(member.marks["mute leader"] <= 1 for member in world.members)
+
+
+def test_without_the_bound_it_keeps_them_out_for_ever() -> None:
+    world = world_of(3, patient=False)
+    joiner = newcomer(world, 0, 1)
+    assert run(world, lambda: joiner.view is not None, idle(0), ticks=4000) == -1
+
+
+def halves(patient: bool) -> Members:
+    """Nodes 0 and 1 in one view, 2 and 3 in another."""
+    world = world_of(4, patient)
+
+    def apart(one: Flying) -> bool:
+        return (one.source < 2) == (one.to < 2)
+
+    for whom, by in (((2, 3), (0, 1)), ((0, 1), (2, 3))):
+        for node in whom:
+            world.suspect(node, *by)
+    run(world, lambda: world.masks() == [0b11, 0b11, 0b1100, 0b1100], apart)
+    assert world.masks() == [0b11, 0b11, 0b1100, 0b1100]
+    return world
+
+
+def together(world: Members, *nodes: int) -> bool:
+    views = [world.members[node].view for node in nodes]
+    first = views[0]
+    return first is not None and all(
+        view is not None and view.id == first.id and len(view.members) >= len(nodes)
+        for view in views
+    )
+
+
+def test_a_leader_with_the_lowest_slot_does_not_keep_two_halves_apart() -> None:
+    world = halves(patient=True)
+    took = run(world, lambda: together(world, 1, 2, 3), idle(0))
+    assert BOUND <= took <= 2 * BOUND
+    assert mute(world, 1) == [(0, KEEPS_OUT)]
+    assert world.members[1].marks["excluded"] == 0, "the honest node of its half kept its life"
+
+
+def test_without_the_bound_the_halves_stay_apart() -> None:
+    world = halves(patient=False)
+    assert run(world, lambda: together(world, 1, 2, 3), idle(0), ticks=4000) == -1
+
+
+def test_a_leader_that_excludes_no_dead_node_is_gone_on_without() -> None:
+    world = world_of(4)
+    world.down.add(3)
+    world.suspect(3, 1, 2)
+    took = run(world, lambda: together(world, 1, 2) and 0b110 in world.masks(), idle(0))
+    assert BOUND <= took <= 2 * BOUND
+    assert mute(world, 1) == [(0, KEEPS_DEAD)]
+
+
+def test_a_leader_that_begins_a_change_and_never_ends_it_is_gone_on_without() -> None:
+    """It takes ballot after ballot: a few of them excuse it."""
+    world = world_of(3)
+    view = world.members[0].view
+    assert view is not None
+
+    def lie() -> None:
+        prepare = Prepare(Ballot(world.now, 0), view.id, view.mask)
+        for node in (1, 2):
+            world.ports[0].control(node, prepare)
+
+    def arrives(one: Flying) -> bool:
+        return one.to != 0
+
+    started = world.now
+    for _ in range(20 * BOUND // TICK):
+        if world.now % (BOUND // 2) < TICK:
+            lie()
+        world.settle(arrives, ticks=1)
+        world.lose(lambda one: not arrives(one))
+        if together(world, 1, 2) and world.masks()[1] == 0b110:
+            break
+    assert world.masks()[1] == 0b110
+    assert world.now - started <= (MAX_EXCUSES + 4) * BOUND
+    assert mute(world, 1) == [(0, KEEPS_VIEW)]
+
+
+def test_a_mute_leader_comes_back_and_leads_no_more() -> None:
+    world = world_of(3)
+    joiner = newcomer(world, 1)
+    run(world, lambda: joiner.view is not None, idle(0))
+    former = world.members[0]
+    back = world.now
+
+    def arrives(
+        one: Flying,
+    ) -> bool:  # a node's slot is its number in this world: stop at its return
+        return one.source != 0 or one.message.kind in ("enter", "beacon")
+
+    run(world, lambda: former.who.uid == "n0.1" and former.view is not None, arrives)
+    assert world.now - back <= 2 * EPOCHS.beacon_every, "it was told, and let in at once"
+    assert former.view is not None
+    assert sorted(former.view.members) == [1, 2, 3, 4]
+    assert former.node == 4, "not in its former place, where it would lead"
+    assert world.members[1].marks["mute leader placed behind us"] == 1
+
+
+# -- honest leaders --------------------------------------------------------------------------------
+
+
+def test_a_slow_leader_is_not_called_mute() -> None:
+    """What it is asked gets to it late: less late than the bound, and more than `mute_after`."""
+    world = world_of(3)
+    joiner = newcomer(world, 1)
+    slow: list[tuple[int, Flying]] = []
+    for _ in range(3 * BOUND // TICK):
+        late = [one for one in world.flying if one.to == 0]
+        world.lose(lambda one: one.to == 0)
+        slow += [(world.now + 2 * MUTE_AFTER, one) for one in late]
+        due = [one for at, one in slow if at <= world.now]
+        slow = [(at, one) for at, one in slow if at > world.now]
+        for one in due:
+            world.members[0].on_packet(one.message, one.source, one.seal, world.now)
+        world.settle(lambda one: one.to != 0, ticks=1)
+    assert all(member.marks["mute leader"] == 0 for member in world.members)
+    assert joiner.marks["mute leader"] == 0
+
+
+def test_invented_newcomers_have_no_honest_leader_excluded() -> None:
+    """A member names a node that does not exist, to all others; the leader lets it in."""
+    world = world_of(4)
+    for step in range(4 * BOUND // TICK):
+        for node in (1, 2):
+            ghost = Who(f"ghost{step % 3}", "99", step % 3)
+            world.ports[3].control(node, Enter(ghost, -1))
+            mine = world.members[node].view
+            assert mine is not None
+            world.ports[3].control(node, Stuck(mine.id))
+        world.settle(lambda one: one.to < 4, ticks=1)
+        world.lose(lambda one: one.to >= 4)
+    assert all(member.marks["mute leader"] == 0 for member in world.members)
+    assert all(member.who.uid == f"n{node}" for node, member in enumerate(world.members))
+    assert 0 in (world.members[1].view or View(ViewId(0, Ballot(0, 0)), {})).members
+
+
+def test_a_member_that_takes_the_lead_does_not_have_the_leader_excluded() -> None:
+    """It asks the leader alone for ballot after ballot: the others see that nothing is done."""
+    world = world_of(3)
+    joiner = newcomer(world, 1)
+    view = world.members[0].view
+    assert view is not None
+    ballots = 0
+    for _ in range(3 * BOUND // TICK):
+        if world.now % (2 * EPOCHS.answer_after - TICK) < TICK and ballots <= BALLOTS_OF_OTHERS:
+            ballots += 1
+            world.ports[2].control(0, Prepare(Ballot(100 * ballots, 2), view.id, view.mask))
+        world.settle(lambda one: not (one.to == 2 and one.source == 0), ticks=1)
+        world.lose(lambda one: one.to == 2 and one.source == 0)
+    assert ballots > BALLOTS_OF_OTHERS
+    assert world.members[1].marks["mute leader"] == 0
+    assert joiner.view is not None
+    assert 0 in joiner.view.members
+
+
+# -- the watch by itself ---------------------------------------------------------------------------
+
+
+def watch() -> LeaderWatch:
+    return LeaderWatch(80, 5, 2)
+
+
+def looks(one: LeaderWatch, start: int, until: int, due: str = "") -> list[Duty]:
+    """What it says at each of its looks in this time."""
+    one.begin(bool(due), start)
+    return [
+        one.look(due, 3, now)
+        for now in range(start, until)
+        if one.look_at is not None and one.look_at <= now
+    ]
+
+
+def test_it_asks_before_it_leaves() -> None:
+    said = looks(watch(), 0, 300, KEEPS_DEAD)
+    assert said[:8] == [Duty.WAIT] * 8
+    asked = said.index(Duty.LEAVE) - said.index(Duty.ASK)
+    assert asked >= 4
+    assert Duty.WAIT not in said[8:][1 : asked + 1]
+
+
+def test_a_pause_of_its_own_does_not_count() -> None:
+    one = watch()
+    looks(one, 0, 100, KEEPS_DEAD)
+    before = one.waited(100)
+    assert one.look(KEEPS_DEAD, 3, 1000) is not Duty.LEAVE
+    assert one.waited(1000) <= before + 20
+
+
+def test_a_newcomer_that_no_longer_asks_is_forgotten() -> None:
+    one = watch()
+    one.passed_on("a", 0)
+    assert looks(one, 0, 400)[-1] is Duty.WAIT
+    assert one.look_at is None
+    assert not one.reason
+
+
+def test_it_remembers_so_many_newcomers() -> None:
+    one = watch()
+    for number in range(2 * MAX_WAITING):
+        one.passed_on(str(number), number)
+    assert len(one._newcomers) == MAX_WAITING
+
+
+def test_a_leader_that_leaves_one_newcomer_out_of_view_after_view_is_mute() -> None:
+    one, said = watch(), []
+    for now in range(0, one.bound * 3, 2):
+        one.passed_on("a", now)
+        one.begin(False, now)
+        if now % 50 == 0:
+            one.new_view(View(ViewId(now, Ballot(now, 0)), {0: Who("x", "x", 0)}), 0, now)
+        if one.look_at is not None and one.look_at <= now:
+            said.append(one.look("", 3, now))
+        if Duty.LEAVE in said:
+            break
+    assert one.bound + MAX_SNUBS * 50 - 50 <= now <= one.bound + MAX_SNUBS * 50 + 60
+
+
+def test_what_stays_due_is_asked_for_after_longer_and_longer() -> None:
+    """The leader leads, and does not think that the node is dead."""
+    one = watch()
+    asked = []
+    one.begin(True, 0)
+    for now in range(5000):
+        due = one.look_at is not None and one.look_at <= now
+        if due and one.look(KEEPS_DEAD, 3, now) is Duty.ASK:
+            asked.append(now)
+            one.new_view(View(ViewId(now, Ballot(now, 0)), {0: Who("x", "x", 0)}), 0, now)
+    gaps = [later - sooner for sooner, later in pairwise(asked)]
+    assert gaps[0] >= 160
+    assert gaps[-1] >= 16 * 80
