@@ -50,9 +50,13 @@ def _check_turnover(settings: Settings) -> None:
 
 
 def turnover_cost(settings: Settings) -> float:
-    """Every node delivers every message, and keeps views that all nodes change."""
-    nodes = number(settings, "nodes")
-    return 0.02 + number(settings, "publishers") * nodes * nodes / 15_000
+    """Every node delivers every message, and keeps views that all nodes change.
+
+    Fitted to the medians of 40 runs each, of 256 to 2048 nodes: the views of many nodes leave the
+    caches, so the time grows faster than the deliveries.  A fixed tree takes half as long.
+    """
+    cost = number(settings, "publishers") * (number(settings, "nodes") / 260) ** 2.5
+    return 0.02 + (cost / 2 if settings["protocol"] == "fixed-tree" else cost)
 
 
 VCUBE_PB = (
