@@ -55,7 +55,7 @@ def turnover_cost(settings: Settings) -> float:
     Fitted to the medians of 40 runs each, of 256 to 2048 nodes: the views of many nodes leave the
     caches, so the time grows faster than the deliveries.  A fixed tree takes half as long.
     """
-    cost = number(settings, "publishers") * (number(settings, "nodes") / 260) ** 2.5
+    cost: float = number(settings, "publishers") * (number(settings, "nodes") / 260) ** 2.5
     return 0.02 + (cost / 2 if settings["protocol"] == "fixed-tree" else cost)
 
 
