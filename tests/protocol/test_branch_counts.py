@@ -60,6 +60,7 @@ BY_HAND = (
     "cluster/test_removal.py",
     "cluster/test_agreement.py",
     "cluster/test_members.py",
+    "cluster/test_mute_leaders.py",
     "cluster/test_returning_nodes.py",
     "cluster/test_view_broadcast.py",
     "cluster/test_view_lies.py",
