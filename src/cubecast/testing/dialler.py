@@ -15,12 +15,22 @@ from contextlib import suppress
 from typing import Self
 
 from cubecast.net.links.address import parse_address
+from cubecast.net.security.envelopes import Envelope, Envelopes, seal_envelope
 from cubecast.net.security.handshake import READY, Handshake
 from cubecast.net.security.keys import Keys, Purpose
 from cubecast.net.security.noise import CipherState
-from cubecast.net.security.sealing import Opener
+from cubecast.net.security.sealing import Opener, lock
 from cubecast.net.wire.hello import Greeting, Refused, decode_greeting, encode_greeting
-from cubecast.net.wire.packets import HELLO, MAX_PACKET, PREFIX, SEALED, PacketBuffer, cut_packets
+from cubecast.net.wire.packets import (
+    ENVELOPE,
+    FRAME,
+    HELLO,
+    MAX_PACKET,
+    PREFIX,
+    SEALED,
+    PacketBuffer,
+    cut_packets,
+)
 
 UID = "raw"
 
@@ -56,6 +66,7 @@ class Dialler:
         self._packets: list[tuple[int, bytes]] = []
         self._ciphers: tuple[CipherState, CipherState] | None = None
         self._opener: Opener | None = None
+        self._envelopes = Envelopes()
 
     @classmethod
     async def dial(cls, address: str, source: str = "") -> Self:
@@ -91,7 +102,7 @@ class Dialler:
                 self.write(answer)
         self._ciphers = handshake.ciphers()
         if self._ciphers is not None:
-            self._opener = Opener(self._ciphers[1])
+            self._opener = Opener(self._ciphers[1], self._envelopes)
 
     # -- what is said ------------------------------------------------------------------------------
 
@@ -101,6 +112,15 @@ class Dialler:
             return plain
         sealed = self._ciphers[0].seal(plain)
         return PREFIX.pack(1 + len(sealed), SEALED) + sealed
+
+    def envelop(self, packet: bytes) -> bytes:
+        """A packet in an envelope of its own; without a key the packet as it is."""
+        return packet if self._ciphers is None else self.address(seal_envelope(packet))
+
+    def address(self, envelope: Envelope) -> bytes:
+        """An envelope as this connection carries it."""
+        assert self._ciphers is not None
+        return lock(envelope, self._ciphers[0]) + envelope.sealed
 
     def write(self, plain: bytes) -> None:
         """Send bytes; once there is a key, sealed."""
@@ -137,6 +157,11 @@ class Dialler:
             for kind, raw in self._buffer.feed(data):
                 if self._opener is None:
                     self._packets.append((kind, raw))
+                elif kind == ENVELOPE:
+                    self._packets.append(
+                        (FRAME, self._opener.unwrap(memoryview(raw)[PREFIX.size :]))
+                    )
+                    self._envelopes.clear()
                 else:
                     cut_packets(self._opener(raw[PREFIX.size :]), MAX_PACKET, self._packets)
         return self._packets.pop(0)

@@ -11,11 +11,12 @@ import pytest
 import cubecast
 from cubecast.errors import AttachError, JoinError
 from cubecast.net.node.shell import Shell, shell_of
+from cubecast.net.security.envelopes import LOCK_BYTES
 from cubecast.net.security.handshake import Handshake
 from cubecast.net.security.keys import Keys
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.hello import AttachRequest, Hello, Refused, decode_greeting, encode_greeting
-from cubecast.net.wire.packets import HELLO, PREFIX, SEALED, VERSION
+from cubecast.net.wire.packets import ENVELOPE, HELLO, PREFIX, SEALED, VERSION
 from cubecast.net.wire.views import encode_view
 from cubecast.protocol.cluster.views import Enter, Who
 from cubecast.testing.dialler import Dialler, DiallerParty
@@ -97,6 +98,64 @@ async def test_a_packet_that_a_relay_changes_repeats_omits_or_adds_ends_the_conn
             await newcomer.shut_down()
         assert "mallory" not in str(shell_of(nodes[0]).member.view)
         assert (await join(nodes, secret=SECRET)).cluster == nodes[0].cluster
+
+
+class Tamper:
+    """Does something to the fourth envelope that passes."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.envelopes: list[bytes] = []
+
+    def __call__(self, number: int, packet: bytes) -> list[bytes]:
+        if packet[4] != ENVELOPE:
+            return [packet]
+        self.envelopes.append(packet)
+        if len(self.envelopes) != 4:
+            return [packet]
+        before, body = self.envelopes[-2], PREFIX.size + LOCK_BYTES
+        return {
+            "a bit of the key": [packet[:9] + bytes((packet[9] ^ 1,)) + packet[10:]],
+            "a bit of the frame": [packet[:-99] + bytes((packet[-99] ^ 1,)) + packet[-98:]],
+            "an older frame under this key": [packet[:body] + before[body:]],
+            "an older key for this frame": [before[:body] + packet[body:]],
+            "repeated": [before, packet],
+            "left out": [],
+        }[self.how]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "a bit of the key", "a bit of the frame", "an older frame under this key",
+        "an older key for this frame", "repeated", "left out",
+    ],
+)  # fmt: skip
+@live
+async def test_an_envelope_that_a_relay_tampers_with_ends_the_connection_and_nothing_else(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The two dial again, past the relay or through it; every node reads every message once."""
+    caplog.set_level(logging.WARNING, "cubecast")
+    tamper = Tamper(how)
+    async with (
+        cluster(2, secret=SECRET) as nodes,
+        relay(nodes[0].address, change=tamper) as (address, one),
+    ):
+        newcomer = Shell(NodeConfig(secret=SECRET)).node
+        await shell_of(newcomer).start(address)
+        nodes.append(newcomer)
+        async with subscribed(nodes) as subscriptions:
+            sent = [bytes([index]) * 40_000 for index in range(12)]
+            for payload in sent:
+                receipt = await nodes[0].publish(TOPIC, payload, receipt=True)
+                await receipt.stable()  # so that each has a frame of its own
+            for subscription in subscriptions:
+                assert [m.payload for m in await take(subscription, 12)] == sent
+        assert len(tamper.envelopes) >= 4
+        assert "does not open" in caplog.text
+        assert bytes([5]) * 100 not in one.heard
+        assert all(len(node.members) == 3 for node in nodes)
 
 
 @live
@@ -205,16 +264,21 @@ async def test_before_the_secret_is_proved_a_stranger_learns_nothing_of_the_clus
                 assert known.encode() not in heard
 
 
+@pytest.mark.parametrize("version", range(3, VERSION))
 @live
-async def test_a_node_of_the_version_before_is_refused_in_its_own_words() -> None:
-    """What a node of version 3 says first, and what it understands."""
+async def test_a_node_of_a_version_before_is_refused_in_its_own_words(version: int) -> None:
+    """What a node of version 3 or 4 says first, and what it understands."""
     async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]) as old:
-        body = b'{"type":"Hello","version":3,"uid":"old","slot":-1,"nonce":"%s"}' % (b"0" * 32)
+        body = b'{"type":"Hello","version":%d,"uid":"old","slot":-1,"nonce":"%s"}' % (
+            version,
+            b"0" * 32,
+        )
         old.write_clear(PREFIX.pack(1 + len(body), HELLO) + body)
         packet = await old.packet()
         assert packet is not None
         assert packet[1][PREFIX.size :] == (
-            b'{"type":"Refused","reason":"version 3 is not spoken here, only %d"}' % VERSION
+            b'{"type":"Refused","reason":"version %d is not spoken here, only %d"}'
+            % (version, VERSION)
         )
 
 
@@ -226,9 +290,9 @@ async def test_a_node_of_the_version_before_says_why_it_refuses_us() -> None:
         client = Dialler(reader, writer)
         packet = await client.packet()
         assert packet is not None
-        for wanted in (b'"version":4', b'"uid":"-"', b'"slot":-1', b'"nonce":"'):
+        for wanted in (b'"version":5', b'"uid":"-"', b'"slot":-1', b'"nonce":"'):
             assert wanted in packet[1]
-        client.greet(Refused("version 4 is not spoken here, only 3"))
+        client.greet(Refused("version 5 is not spoken here, only 4"))
         await client.ended()
         await client.close()
 
@@ -236,5 +300,5 @@ async def test_a_node_of_the_version_before_says_why_it_refuses_us() -> None:
     async with server:
         host, port = server.sockets[0].getsockname()
         node = Shell(NodeConfig(secret=SECRET)).node
-        with pytest.raises(JoinError, match="version 4 is not spoken here, only 3"):
+        with pytest.raises(JoinError, match="version 5 is not spoken here, only 4"):
             await shell_of(node).start(f"{host}:{port}")

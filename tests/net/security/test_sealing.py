@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cubecast.net.security.envelopes import Envelopes
 from cubecast.net.security.noise import CipherState
 from cubecast.net.security.sealing import ALONE_BYTES, RECORD_BYTES, Opener, Sealer
 from cubecast.net.wire.packets import (
@@ -25,7 +26,7 @@ def packet(size: int, kind: int = 3) -> bytes:
 
 
 def ends() -> tuple[Sealer, Opener]:
-    return Sealer(CipherState(KEY)), Opener(CipherState(KEY))
+    return Sealer(CipherState(KEY), Envelopes()), Opener(CipherState(KEY), Envelopes())
 
 
 def received(data: bytes, unseal: Opener, step: int = 1 << 20) -> list[tuple[int, bytes]]:
@@ -86,7 +87,7 @@ def test_the_largest_packet_fits() -> None:
     ],
 )
 def test_the_content_of_a_sealed_packet_is_checked_too(plain: bytes, reason: str) -> None:
-    cipher, opener = CipherState(KEY), Opener(CipherState(KEY))
+    cipher, opener = CipherState(KEY), Opener(CipherState(KEY), Envelopes())
     sealed = cipher.seal(plain)
     with pytest.raises(WireError, match=reason):
         received(PREFIX.pack(1 + len(sealed), SEALED) + sealed, opener)

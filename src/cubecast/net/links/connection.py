@@ -293,7 +293,8 @@ class Connection(asyncio.BufferedProtocol):
             self.link = peer.slot
         if ciphers is not None:
             ours, theirs = ciphers
-            self._sealer, self._opener = Sealer(ours), Opener(theirs)
+            envelopes = self._writes.envelopes
+            self._sealer, self._opener = Sealer(ours, envelopes), Opener(theirs, envelopes)
         if self.dialled:
             self.send(READY)
             self._open()

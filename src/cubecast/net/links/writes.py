@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from cubecast.net.security.envelopes import Envelopes
+
 
 class Writer(Protocol):
     """A connection that gathers packets to write."""
@@ -22,17 +24,27 @@ class Writes:
     the end of the tick.
     """
 
-    __slots__ = ("_in_burst", "_loop", "_planned", "_waiting")
+    __slots__ = ("_in_burst", "_loop", "_planned", "_waiting", "envelopes")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Writer] = []
         self._in_burst = False
         self._planned = False
+        self.envelopes = Envelopes()
+        """Sealed frames that connections read and write in this burst."""
 
     def add(self, writer: Writer) -> None:
         """A connection has its first packet to write."""
         self._waiting.append(writer)
+        self._plan()
+
+    def share(self, packet: bytes) -> None:
+        """Several connections are about to write this packet: with a secret it is sealed once."""
+        self.envelopes.share(packet)
+        self._plan()
+
+    def _plan(self) -> None:
         if not self._in_burst and not self._planned:
             self._planned = True
             self._loop.call_soon(self._end_of_tick)
@@ -46,6 +58,8 @@ class Writes:
         self._in_burst = False
         if self._waiting:
             self.flush()
+        else:
+            self.envelopes.clear()
 
     def _end_of_tick(self) -> None:
         self._planned = False
@@ -59,3 +73,4 @@ class Writes:
                 writer.flush()
             except Exception as error:
                 writer.failed(error)
+        self.envelopes.clear()

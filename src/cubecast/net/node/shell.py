@@ -397,6 +397,8 @@ class Shell:
 
     def relay(self, peers: Sequence[NodeId], message: Any) -> None:
         packet = encode_frame(message)
+        if len(peers) > 1:
+            self.writes.share(packet)
         send = self.send
         for peer in peers:
             send(peer, packet)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from struct import Struct
 from struct import error as StructError
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -52,7 +52,7 @@ from cubecast.protocol.subscriptions.links import Carried
 from cubecast.protocol.subscriptions.topic_names import ENTRY, MAX_LISTING
 from cubecast.protocol.topic.retained_values import RetainedValue
 
-VERSION = 4
+VERSION = 5
 MAX_PACKET = 16 * 1024 * 1024
 MESSAGE_OVERHEAD = 16
 """What a message costs besides its payload, so that empty ones are not free."""
@@ -76,8 +76,8 @@ MAX_ROUTES = 4096
 
 HEADED = 1 << 31
 """In the size of a message: it begins with headers (`headers.py`)."""
-SEAL_BYTES = 64
-"""A sealed packet may be so much longer than the one in it."""
+SEAL_BYTES = 128
+"""A sealed packet or an envelope may be so much longer than the one in it."""
 
 AT_A_TIME = 32
 """Payloads of one size are cut from a packet so many at a time, which takes half as long."""
@@ -95,6 +95,7 @@ DETECTOR = 7
 FORWARD = 8
 PART = 9
 SEALED = 10
+ENVELOPE = 11
 
 PREFIX = Struct("<IB")
 HEADER = Struct("<QIQQIqQQQHHH")
@@ -594,6 +595,13 @@ def cut_packets(plain: bytes, limit: int, packets: list[tuple[int, bytes]]) -> N
         start = end
 
 
+class PacketOpener(Protocol):
+    """Opens what the other end of a connection sealed; `WireError` for anything else."""
+
+    def __call__(self, sealed: memoryview, /) -> bytes: ...
+    def unwrap(self, body: memoryview, /) -> bytes: ...
+
+
 class PacketBuffer:
     """Cuts a stream of bytes into packets; between reads it holds one incomplete packet at most.
 
@@ -604,12 +612,16 @@ class PacketBuffer:
 
     An incomplete packet is looked at again only when enough has come to complete it, and moved
     to the front once, so the work is linear in the bytes however they are cut.
+
+    The bytes of packets that were cut stay in place until the buffer is used again: an envelope
+    is opened from there, and copied only if it is relayed.
     """
 
-    __slots__ = ("_held", "_memory", "_needed", "_view", "limit")
+    __slots__ = ("_cut", "_held", "_memory", "_needed", "_view", "limit")
 
     def __init__(self, limit: int = MAX_PACKET) -> None:
         self._held = 0
+        self._cut = -1  # where the packets end that were cut; -1: they are gone
         self._needed = PREFIX.size
         self.limit = limit
         self._memory = bytearray(FIRST_ROOM)
@@ -617,12 +629,14 @@ class PacketBuffer:
 
     def room(self) -> memoryview:
         """Where the next bytes belong; never empty."""
+        self._drop()
         if self._held == len(self._memory):
             self._resize(2 * self._held)
         return self._view[self._held :]
 
     def head(self, count: int) -> bytes:
         """The first bytes that are held, `count` at most."""
+        self._drop()
         return bytes(self._memory[: min(count, self._held)])
 
     def filled(self, count: int) -> None:
@@ -631,6 +645,7 @@ class PacketBuffer:
 
     def packets(self) -> list[tuple[int, bytes]]:
         """The packets (kind, whole packet) that are complete."""
+        self._drop()
         held = self._held
         if held < self._needed:
             return []
@@ -648,11 +663,12 @@ class PacketBuffer:
                 break
             packets.append((kind, view[start:end].tobytes()))
             start = end
-        self._drop(start, needed)
+        self._cut, self._needed = start, needed
         return packets
 
-    def records(self, unseal: Callable[[memoryview], bytes]) -> list[tuple[int, bytes]]:
+    def records(self, opener: PacketOpener) -> list[tuple[int, bytes]]:
         """The packets in the sealed packets that are complete."""
+        self._drop()
         held = self._held
         if held < self._needed:
             return []
@@ -667,15 +683,20 @@ class PacketBuffer:
             if end > held:
                 needed = 4 + length
                 break
-            if kind != SEALED:
+            body = self._view[start + PREFIX.size : end]
+            if kind == SEALED:
+                cut_packets(opener(body), self.limit, packets)
+            elif kind == ENVELOPE:
+                packets.append((FRAME, opener.unwrap(body)))
+            else:
                 raise WireError(f"a packet of kind {kind} that is not sealed")
-            cut_packets(unseal(self._view[start + PREFIX.size : end]), self.limit, packets)
             start = end
-        self._drop(start, needed)
+        self._cut, self._needed = start, needed
         return packets
 
     def first(self) -> tuple[int, bytes] | None:
         """The first packet only; what follows stays, to be cut when `limit` may be another."""
+        self._drop()
         if self._held < PREFIX.size:
             return None
         length, kind = PREFIX.unpack_from(self._memory)
@@ -685,7 +706,7 @@ class PacketBuffer:
         if end > self._held:
             return None
         packet = self._view[:end].tobytes()
-        self._drop(end, PREFIX.size)
+        self._cut, self._needed = end, PREFIX.size
         return kind, packet
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
@@ -702,14 +723,17 @@ class PacketBuffer:
                 start += len(piece)
         return packets
 
-    def _drop(self, cut: int, needed: int) -> None:
-        """Move what lies behind `cut` to the front, and choose the size of the next read."""
+    def _drop(self) -> None:
+        """Move what lies behind the cut to the front, and choose the size of the next read."""
+        cut = self._cut
+        if cut < 0:
+            return
+        self._cut = -1
         held, room = self._held, len(self._memory)
         rest = held - cut
         if rest:
             self._view[:rest] = self._view[cut:held]
         self._held = rest
-        self._needed = needed
         if held == room < STEADY_ROOM:
             self._resize(2 * room)
         elif room > STEADY_ROOM > 2 * rest:

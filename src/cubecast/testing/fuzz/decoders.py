@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from cubecast.net.security.envelopes import Envelopes, seal_envelope
 from cubecast.net.security.noise import CipherState
-from cubecast.net.security.sealing import Opener, Sealer
+from cubecast.net.security.sealing import Opener, Sealer, lock
 from cubecast.net.wire.clients import decode_from_client, decode_from_node
 from cubecast.net.wire.hello import decode_greeting, decode_introduction
 from cubecast.net.wire.packets import (
@@ -114,7 +115,7 @@ def _buffered(raw: bytes) -> None:
 
 def _records(raw: bytes) -> None:
     """Bytes of a peer that has shaken hands: sealed ones are opened, and cut."""
-    opener, buffer = Opener(CipherState(KEY)), PacketBuffer()
+    opener, buffer = Opener(CipherState(KEY), Envelopes()), PacketBuffer()
     start = 0
     while start < len(raw):
         room = buffer.room()
@@ -134,11 +135,16 @@ def _several(maker: Maker) -> bytes:
 
 
 def _sealed(maker: Maker) -> bytes:
-    """A record that opens, mostly: garbage may well be sealed."""
+    """What opens, mostly: an envelope or none, then a record; garbage may well be sealed."""
     plain = _several(maker)
     if maker.random.random() < 0.5:
         plain = plain[: maker.random.randrange(len(plain))] + maker.random.randbytes(3)
-    sealed = b"".join(Sealer(CipherState(KEY)).records([plain]))
+    cipher = CipherState(KEY)
+    sealed = b""
+    if maker.random.random() < 0.5:
+        envelope = seal_envelope(maker.make(FRAME) if maker.random.random() < 0.8 else plain)
+        sealed = lock(envelope, cipher) + envelope.sealed
+    sealed += b"".join(Sealer(cipher, Envelopes()).records([plain]))
     return sealed if maker.random.random() < 0.5 else sealed + _several(maker)
 
 

@@ -14,8 +14,9 @@ import msgspec
 from cubecast.errors import CubecastError, JoinError
 from cubecast.net.links.connection import Connection
 from cubecast.net.node.shell import Shell
+from cubecast.net.security.envelopes import seal_envelope
 from cubecast.net.security.keys import Keys
-from cubecast.net.wire.packets import CLIENT, CONTROL, HELLO, PREFIX, SEALED
+from cubecast.net.wire.packets import CLIENT, CONTROL, ENVELOPE, FRAME, HELLO, PREFIX, SEALED
 from cubecast.net.wire.views import encode_detector
 from cubecast.protocol.cluster.detector import Test
 from cubecast.protocol.errors import ProtocolError
@@ -97,6 +98,15 @@ class Insider(Liar):
             self.maker.tempers = RUDE if rude else SLY
             yield self._rude() if rude else self._sly(peer)
 
+    def send(self, session: HostileSession, plain: bytes) -> None:
+        """Send a packet; every fourth frame goes in an envelope, whatever its size."""
+        if plain[4:5] != bytes((FRAME,)) or self.random.random() < 0.75:
+            super().send(session, plain)
+            return
+        self.sent += 1
+        self.latest.append(plain)
+        session.write_clear(session.envelop(plain))
+
     def _rude(self) -> bytes:
         random = self.random
         raw = random.choice(self.harvest) if self.harvest and random.random() < 0.5 else None
@@ -117,9 +127,12 @@ class Insider(Liar):
         return self.maker.make(random.choice(MEMBERS_SAY))
 
     def _break_the_seal(self, session: HostileSession) -> None:
-        """Records that do not open, and records that do and hold no packets."""
+        """Records and envelopes that do not open, or that do and hold no packets."""
         random = self.random
         self.sent += 1
+        if random.random() < 0.5:
+            self._break_an_envelope(session)
+            return
         good = self.maker.make(CONTROL)
         record = session.seal(good)
         match random.randrange(8):
@@ -139,6 +152,35 @@ class Insider(Liar):
                 session.write(random.randbytes(random.choice((0, 1, 4, 5, 200))))
             case _:
                 session.write_clear(PREFIX.pack(random.choice(EDGES) & 0xFFFFFFFF, SEALED) + record)
+        self.latest.append(record)
+
+    def _break_an_envelope(self, session: HostileSession) -> None:
+        """Envelopes that do not open, and envelopes that do and hold no frame."""
+        random = self.random
+        frame = self.maker.make(FRAME)
+        envelope = seal_envelope(frame)
+        match random.randrange(8):
+            case 0:
+                record = session.address(envelope) * 2
+            case 1:
+                record = session.address(envelope)
+                place = random.randrange(PREFIX.size, len(record))
+                record = record[:place] + bytes([record[place] ^ 1]) + record[place + 1 :]
+            case 2:
+                record = session.address(envelope)[:-3]
+            case 3:
+                other = seal_envelope(frame)
+                record = session.address(envelope._replace(sealed=other.sealed))
+            case 4:
+                record = session.envelop(self.maker.make(CONTROL))
+            case 5:
+                record = session.envelop(frame + self.maker.make(FRAME))
+            case 6:
+                record = session.envelop(random.randbytes(random.choice((0, 1, 4, 5, 200))))
+            case _:
+                short = session.seal(envelope.key[: random.randrange(28)])
+                record = PREFIX.pack(len(short) - 4, ENVELOPE) + short[PREFIX.size :]
+        session.write_clear(record)
         self.latest.append(record)
 
 

@@ -1,0 +1,264 @@
+"""Envelopes: a frame for several nodes is sealed once, and opens only as it was sent."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cubecast.net.node.shell import shell_of
+from cubecast.net.security.envelopes import (
+    ENVELOPE_BYTES,
+    LOCK_BYTES,
+    Envelope,
+    Envelopes,
+    seal_envelope,
+)
+from cubecast.net.security.noise import CipherState
+from cubecast.net.security.sealing import Opener, Sealer, lock
+from cubecast.net.wire.packets import (
+    CONTROL,
+    ENVELOPE,
+    FRAME,
+    MAX_PACKET,
+    PREFIX,
+    SEAL_BYTES,
+    PacketBuffer,
+    WireError,
+)
+from support.live import TOPIC, cluster, join, live, subscribed, take, until
+
+FIRST = PREFIX.pack(1, CONTROL)
+"""The first packet of a connection has a seal to itself, so tests send it before frames."""
+
+
+def packet(size: int, kind: int = FRAME, seed: int = 0) -> bytes:
+    return PREFIX.pack(size - 4, kind) + random.Random(seed).randbytes(size - PREFIX.size)
+
+
+class Link:
+    """A connection between two nodes: what one writes, the other reads."""
+
+    def __init__(self, number: int, here: Envelopes, there: Envelopes | None = None) -> None:
+        key = bytes([number]) * 32
+        self.sealer = Sealer(CipherState(key), here)
+        self.opener = Opener(CipherState(key), Envelopes() if there is None else there)
+        self.buffer = PacketBuffer(MAX_PACKET)
+        self.read(self.write([FIRST]))
+
+    def write(self, packets: list[bytes]) -> bytes:
+        return b"".join(self.sealer.records(packets))
+
+    def read(self, data: bytes) -> list[bytes]:
+        """The packets in `data`, which comes as fast as the buffer has room."""
+        found = []
+        while data:
+            room = self.buffer.room()
+            piece, data = data[: len(room)], data[len(room) :]
+            room[: len(piece)] = piece
+            self.buffer.filled(len(piece))
+            found += self.buffer.records(self.opener)
+        return [raw for _, raw in found]
+
+
+def test_a_frame_for_three_nodes_is_sealed_once() -> None:
+    envelopes = Envelopes()
+    links = [Link(number, envelopes) for number in range(3)]
+    frame = packet(ENVELOPE_BYTES)
+    envelopes.share(frame)
+    written = [link.write([frame]) for link in links]
+    assert [data[4] for data in written] == [ENVELOPE] * 3
+    assert len({data[PREFIX.size + LOCK_BYTES :] for data in written}) == 1
+    assert len({data[PREFIX.size : PREFIX.size + LOCK_BYTES] for data in written}) == 3
+    assert all(frame[PREFIX.size : 99] not in data for data in written)
+    assert [link.read(data) for link, data in zip(links, written, strict=True)] == [[frame]] * 3
+
+
+def test_no_two_frames_have_the_same_key() -> None:
+    """The nonce is fixed by no counter, so the key must be new each time, for equal frames too."""
+    frame = packet(ENVELOPE_BYTES)
+    made = [seal_envelope(frame) for _ in range(100)]
+    assert len({one.key for one in made}) == len({one.sealed for one in made}) == 100
+
+
+@pytest.mark.parametrize(
+    "frames", [[packet(ENVELOPE_BYTES - 1)], [packet(100)] * 3, [packet(60_000, CONTROL)]]
+)
+def test_small_packets_and_packets_for_one_node_have_no_envelope(frames: list[bytes]) -> None:
+    envelopes = Envelopes()
+    link = Link(1, envelopes)
+    for frame in frames:
+        if len(frame) < ENVELOPE_BYTES:
+            envelopes.share(frame)
+    data = link.write(frames)
+    assert data[4] != ENVELOPE
+    assert link.read(data) == frames
+    assert len(envelopes) == 0
+
+
+def test_a_relay_sends_the_envelope_on_as_it_came() -> None:
+    """Also when it has one child only, which no publisher would make an envelope for."""
+    source, middle = Envelopes(), Envelopes()
+    first, second = Link(1, source, middle), Link(2, middle)
+    frame = packet(100_000)
+    source.share(frame)
+    came = first.write([frame])
+    (relayed,) = first.read(came)
+    gone = second.write([relayed])
+    assert gone[PREFIX.size + LOCK_BYTES :] == came[PREFIX.size + LOCK_BYTES :]
+    assert second.read(gone) == [frame]
+
+
+def test_an_envelope_that_is_relayed_survives_the_next_read() -> None:
+    """The transport may write late; by then the buffer it was read into has other bytes."""
+    source, middle = Envelopes(), Envelopes()
+    first, second = Link(1, source, middle), Link(2, middle)
+    frames = [packet(100_000, seed=seed) for seed in range(3)]
+    for frame in frames:
+        source.share(frame)
+    late: list[bytes | memoryview] = []
+    for frame in frames:
+        (relayed,) = first.read(first.write([frame]))
+        late += second.sealer.records([relayed])
+        middle.clear()
+    assert second.read(b"".join(late)) == frames
+
+
+def test_a_node_keeps_no_envelope_after_the_burst() -> None:
+    source, middle = Envelopes(), Envelopes()
+    link = Link(1, source, middle)
+    frame = packet(ENVELOPE_BYTES)
+    source.share(frame)
+    link.read(link.write([frame]))
+    assert len(source) > 0
+    assert len(middle) > 0
+    for envelopes in (source, middle):
+        envelopes.clear()
+        assert len(envelopes) == 0
+
+
+@given(st.integers(0, 2**32), st.data())
+def test_a_changed_envelope_does_not_open(seed: int, data: st.DataObject) -> None:
+    """Any bit, of the lock or of the frame; the length and the kind are checked before."""
+    envelopes = Envelopes()
+    link = Link(1, envelopes)
+    frame = packet(ENVELOPE_BYTES, seed=seed)
+    envelopes.share(frame)
+    record = bytearray(link.write([frame]))
+    place = data.draw(st.integers(PREFIX.size * 8, len(record) * 8 - 1))
+    record[place // 8] ^= 1 << place % 8
+    with pytest.raises(WireError, match="does not open"):
+        link.read(bytes(record))
+
+
+def test_envelopes_that_are_repeated_left_out_or_swapped_do_not_open() -> None:
+    def two() -> tuple[Link, bytes, bytes]:
+        envelopes = Envelopes()
+        link = Link(1, envelopes)
+        records = []
+        for seed in range(2):
+            frame = packet(ENVELOPE_BYTES, seed=seed)
+            envelopes.share(frame)
+            records.append(link.write([frame]))
+        return link, records[0], records[1]
+
+    body = PREFIX.size + LOCK_BYTES
+    for tamper in (
+        lambda one, two: one + one,
+        lambda one, two: two,
+        lambda one, two: two + one,
+        lambda one, two: one[:body] + two[body:],
+        lambda one, two: two[:body] + one[body:],
+    ):
+        link, one, other = two()
+        with pytest.raises(WireError, match="does not open"):
+            link.read(tamper(one, other))
+
+
+def test_the_envelope_of_another_connection_does_not_open() -> None:
+    envelopes = Envelopes()
+    one, other = Link(1, envelopes), Link(2, envelopes)
+    frame = packet(ENVELOPE_BYTES)
+    envelopes.share(frame)
+    with pytest.raises(WireError, match="does not open"):
+        other.read(one.write([frame]))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"abc", packet(50, CONTROL), packet(50) + b"x", packet(50) * 2, packet(50)[:-1]],
+)
+def test_an_envelope_holds_one_frame(content: bytes) -> None:
+    """Whatever else a member puts in one ends its connection."""
+    cipher, opener = CipherState(bytes(32)), Opener(CipherState(bytes(32)), Envelopes())
+    envelope = seal_envelope(content)
+    buffer = PacketBuffer(MAX_PACKET)
+    data = lock(envelope, cipher) + envelope.sealed
+    buffer.room()[: len(data)] = data
+    buffer.filled(len(data))
+    with pytest.raises(WireError, match="holds no frame"):
+        buffer.records(opener)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 15, 16, 24, 27])
+def test_a_key_that_is_too_short_is_refused(size: int) -> None:
+    cipher, opener = CipherState(bytes(32)), Opener(CipherState(bytes(32)), Envelopes())
+    sealed = cipher.seal(bytes(size))
+    with pytest.raises(WireError, match="does not open"):
+        opener.unwrap(memoryview(sealed))
+
+
+def test_the_largest_frame_fits() -> None:
+    envelopes = Envelopes()
+    link = Link(1, envelopes)
+    largest = packet(4 + MAX_PACKET)
+    envelopes.share(largest)
+    record = link.write([largest])
+    assert len(record) - len(largest) < SEAL_BYTES
+    assert link.read(record) == [largest]
+
+
+# -- live nodes ------------------------------------------------------------------------------------
+
+
+@live
+async def test_large_messages_reach_every_node_of_a_sealed_cluster_in_envelopes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Through publishers and relays, with nothing kept afterwards."""
+    opened: Counter[int] = Counter()
+    keep = Envelopes.keep
+
+    def count(self: Envelopes, envelope: Envelope) -> None:
+        opened[id(self)] += 1
+        keep(self, envelope)
+
+    monkeypatch.setattr(Envelopes, "keep", count)
+    async with cluster(5, secret="open sesame, please") as nodes:
+        tables = [shell_of(node).writes.envelopes for node in nodes]
+        async with subscribed(nodes) as subscriptions:
+            sent = [random.Random(seed).randbytes(50_000) for seed in range(20)]
+            for payload in sent:
+                await nodes[0].publish(TOPIC, payload)
+            for subscription in subscriptions:
+                assert [m.payload for m in await take(subscription, 20)] == sent
+        assert opened[id(tables[0])] == 0
+        assert all(opened[id(table)] for table in tables[1:])
+        await until(lambda: not any(map(len, tables)))
+
+
+@live
+async def test_a_newcomer_and_several_publishers_of_large_messages_agree() -> None:
+    """The tree of each publisher is another one, so every node makes and relays envelopes."""
+    async with cluster(3, secret="open sesame, please") as nodes:
+        await join(nodes, secret="open sesame, please")
+        async with subscribed(nodes) as subscriptions:
+            for turn in range(5):
+                for node in nodes:
+                    await node.publish(TOPIC, bytes([turn]) * 40_000)
+            for subscription in subscriptions:
+                payloads = [m.payload for m in await take(subscription, 20)]
+                assert sorted(payloads) == sorted(bytes([n // 4]) * 40_000 for n in range(20))
