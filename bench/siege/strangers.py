@@ -18,7 +18,8 @@ from cubecast.net.wire.hello import (
     encode_greeting,
     new_nonce,
 )
-from cubecast.net.wire.packets import HELLO, PREFIX, VERSION, PacketBuffer, WireError
+from cubecast.net.wire.packet_buffer import PacketBuffer
+from cubecast.net.wire.packets import HELLO, PREFIX, VERSION, WireError
 from cubecast.testing.dialler import reset
 from siege.grounds import Attack, Grounds
 from siege.raw import dialled

@@ -13,13 +13,13 @@ from msgspec import inspect
 
 from cubecast.net.wire.clients import decode_from_client, decode_from_node
 from cubecast.net.wire.hello import decode_greeting
+from cubecast.net.wire.packet_buffer import PacketBuffer
 from cubecast.net.wire.packets import (
     CLIENT,
     CONTROL,
     DETECTOR,
     HELLO,
     VIEW,
-    PacketBuffer,
     WireError,
     decode_control,
 )

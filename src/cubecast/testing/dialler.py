@@ -21,16 +21,8 @@ from cubecast.net.security.keys import Keys, Purpose
 from cubecast.net.security.noise import CipherState
 from cubecast.net.security.sealing import Opener, lock
 from cubecast.net.wire.hello import Greeting, Refused, decode_greeting, encode_greeting
-from cubecast.net.wire.packets import (
-    ENVELOPE,
-    FRAME,
-    HELLO,
-    MAX_PACKET,
-    PREFIX,
-    SEALED,
-    PacketBuffer,
-    cut_packets,
-)
+from cubecast.net.wire.packet_buffer import PacketBuffer, cut_packets
+from cubecast.net.wire.packets import ENVELOPE, FRAME, HELLO, MAX_PACKET, PREFIX, SEALED
 
 UID = "raw"
 

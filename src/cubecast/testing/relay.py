@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
 from cubecast.net.links.address import parse_address
-from cubecast.net.wire.packets import PacketBuffer
+from cubecast.net.wire.packet_buffer import PacketBuffer
 
 Change: TypeAlias = Callable[[int, bytes], list[bytes]]
 """Maps a packet, and its number on the way, to the packets that the relay passes on."""

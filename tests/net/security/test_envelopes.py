@@ -19,16 +19,8 @@ from cubecast.net.security.envelopes import (
 )
 from cubecast.net.security.noise import CipherState
 from cubecast.net.security.sealing import Opener, Sealer, lock
-from cubecast.net.wire.packets import (
-    CONTROL,
-    ENVELOPE,
-    FRAME,
-    MAX_PACKET,
-    PREFIX,
-    SEAL_BYTES,
-    PacketBuffer,
-    WireError,
-)
+from cubecast.net.wire.packet_buffer import SEAL_BYTES, PacketBuffer
+from cubecast.net.wire.packets import CONTROL, ENVELOPE, FRAME, MAX_PACKET, PREFIX, WireError
 from support.live import TOPIC, cluster, join, live, subscribed, take, until
 
 FIRST = PREFIX.pack(1, CONTROL)

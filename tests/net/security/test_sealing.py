@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 from cubecast.net.security.envelopes import Envelopes
 from cubecast.net.security.noise import CipherState
 from cubecast.net.security.sealing import ALONE_BYTES, RECORD_BYTES, Opener, Sealer
-from cubecast.net.wire.packets import (
-    MAX_PACKET,
-    PREFIX,
-    SEAL_BYTES,
-    SEALED,
-    PacketBuffer,
-    WireError,
-)
+from cubecast.net.wire.packet_buffer import SEAL_BYTES, PacketBuffer
+from cubecast.net.wire.packets import MAX_PACKET, PREFIX, SEALED, WireError
 
 KEY = bytes(range(32))
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cubecast.net.links import connection as connection_module
 from cubecast.net.node.shell import shell_of
 from cubecast.net.wire import parts
+from cubecast.net.wire.packet_buffer import PacketBuffer
 from cubecast.net.wire.packets import (
     ACK,
     CLIENT,
@@ -21,7 +22,6 @@ from cubecast.net.wire.packets import (
     PART,
     PREFIX,
     VIEW,
-    PacketBuffer,
     WireError,
 )
 from cubecast.net.wire.parts import MAX_WHOLE, PART_HEADER, Parts, cut, fits

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cubecast.net.links.address import DEFAULT_PORT, format_address, parse_address
-from cubecast.net.wire import hello
+from cubecast.net.wire import hello, packet_buffer
 from cubecast.net.wire import packets as wire
 from cubecast.net.wire.headers import pack
+from cubecast.net.wire.packet_buffer import PacketBuffer
 from cubecast.net.wire.packets import (
     ACK,
     CONTROL,
@@ -31,7 +32,6 @@ from cubecast.net.wire.packets import (
     VIEW,
     FrameDecoder,
     OutgoingFrame,
-    PacketBuffer,
     Payloads,
     WireError,
     decode_ack,
@@ -788,7 +788,7 @@ def test_a_claimed_length_reserves_nothing() -> None:
         )
         with pytest.raises(WireError):
             FrameDecoder().decode(PREFIX.pack(1 + len(header), FRAME) + header, TOPICS)
-        assert tracemalloc.get_traced_memory()[1] < 100 * wire.FIRST_ROOM + 500_000
+        assert tracemalloc.get_traced_memory()[1] < 100 * packet_buffer.FIRST_ROOM + 500_000
     finally:
         tracemalloc.stop()
 
@@ -806,16 +806,16 @@ def test_a_large_packet_in_small_pieces_takes_linear_work() -> None:
 def test_the_room_grows_with_what_arrives_and_shrinks_when_it_is_read() -> None:
     buffer = PacketBuffer()
     largest = PREFIX.pack(wire.MAX_PACKET, CONTROL) + bytes(wire.MAX_PACKET - 1)
-    assert len(buffer.room()) == wire.FIRST_ROOM
+    assert len(buffer.room()) == packet_buffer.FIRST_ROOM
     arrived = 0
     received = []
     while arrived < len(largest):
         room = len(buffer.room())
-        assert room <= max(arrived, wire.FIRST_ROOM)
+        assert room <= max(arrived, packet_buffer.FIRST_ROOM)
         received += buffer.feed(largest[arrived : arrived + room])
         arrived += room
     assert received == [(CONTROL, largest)]
-    assert len(buffer.room()) == wire.STEADY_ROOM
+    assert len(buffer.room()) == packet_buffer.STEADY_ROOM
 
 
 def test_small_packets_never_need_more_than_the_steady_room() -> None:
@@ -825,11 +825,11 @@ def test_small_packets_never_need_more_than_the_steady_room() -> None:
     received = 0
     while stream:
         room = len(buffer.room())
-        assert room <= wire.STEADY_ROOM
+        assert room <= packet_buffer.STEADY_ROOM
         received += len(buffer.feed(stream[:room]))
         stream = stream[room:]
     assert received == 2000
-    assert wire.STEADY_ROOM - len(raw) < len(buffer.room()) <= wire.STEADY_ROOM
+    assert packet_buffer.STEADY_ROOM - len(raw) < len(buffer.room()) <= packet_buffer.STEADY_ROOM
 
 
 # -- the document ----------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from cubecast.net.wire.hello import (
     decode_greeting,
     encode_greeting,
 )
-from cubecast.net.wire.packets import HELLO, MAX_PACKET, PREFIX, SEALED, PacketBuffer, WireError
+from cubecast.net.wire.packet_buffer import PacketBuffer
+from cubecast.net.wire.packets import HELLO, MAX_PACKET, PREFIX, SEALED, WireError
 from cubecast.net.wire.parts import cut, fits
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.port import NodeId

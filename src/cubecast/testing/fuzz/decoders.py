@@ -19,6 +19,7 @@ from cubecast.net.security.noise import CipherState
 from cubecast.net.security.sealing import Opener, Sealer, lock
 from cubecast.net.wire.clients import decode_from_client, decode_from_node
 from cubecast.net.wire.hello import decode_greeting, decode_introduction
+from cubecast.net.wire.packet_buffer import PacketBuffer, cut_packets
 from cubecast.net.wire.packets import (
     ACK,
     CLIENT,
@@ -34,9 +35,7 @@ from cubecast.net.wire.packets import (
     SEALED,
     VIEW,
     FrameDecoder,
-    PacketBuffer,
     WireError,
-    cut_packets,
     decode_ack,
     decode_control,
     topic_id,
