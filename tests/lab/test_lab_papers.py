@@ -140,10 +140,15 @@ def test_reasons_that_are_none_are_gone() -> None:
 
 @pytest.mark.parametrize(
     ("ident", "axis", "values"),
-    [("4.6-load", "every", {500, 20}), ("4.4-load", "every", {500, 460})],
+    [
+        ("4.6-load", "every", {500, 20}), ("4.4-load", "every", {500, 460}),
+        ("4.5-load", "session_s", {60.0, 66.0, 68.0}), ("T.16-length", "events", {300, 600, 900}),
+        ("4.2-T1-hops", "hop", {101, 102}), ("4.4-acks", "messages", {128, 4096}),
+        ("4.5-calls", "rate", {1.0, 10.0}),
+    ],
 )
 def test_a_claim_in_a_reason_has_its_points_in_the_grid(
-    ident: str, axis: str, values: set[int]
+    ident: str, axis: str, values: set[float]
 ) -> None:
     assert values <= {point[axis] for point in SHIPPED[ident].points()}
 
