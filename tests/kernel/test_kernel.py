@@ -322,6 +322,8 @@ def test_the_checkers_accept_what_the_kernel_writes() -> None:
         ("vcube-ps", "storm", {}, "static membership only"),
         ("vcube-ps", "multi-publisher", {"loss": 0.1}, "no faults"),
         ("vcube-ps", "multi-publisher", {"network": "lognormal"}, "no network 'lognormal'"),
+        ("vcube-ps", "multi-publisher", {"network": "shuffled"}, "no network 'shuffled'"),
+        ("vcube-ps", "multi-publisher", {"whole_views": True}, "no ACKs with whole views"),
         ("vcube-ps", "multi-publisher", {"network": "service", "free": ("ack",)}, "beside a node"),
     ],
 )

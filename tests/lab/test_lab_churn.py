@@ -11,6 +11,7 @@ import pytest
 from cubecast.lab.cells import measure
 from cubecast.lab.churn import COUNTED
 from cubecast.lab.experiment import shipped
+from cubecast.protocol.paper.whole_views import Entries
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS, Scenario
@@ -43,7 +44,9 @@ def test_compiled_sessions_are_those_of_the_objects(protocol: str, queue_acks: b
         (8, 5, 0), (8, 5, 600), (16, 12, 3000), (16, 16, 3000), (64, 40, 2000),
     ):  # fmt: skip
         for seed in range(2):
-            setting = params(nodes, members, session=session, queue_acks=queue_acks)
+            setting = params(
+                nodes, members, session=session, queue_acks=queue_acks, at_once=bool(seed)
+            )
             objects = changing(SESSIONS, protocol, setting, seed, warmup=3000)
             compiled = changing(SESSIONS, protocol, setting, seed, warmup=3000, engine="kernel")
             assert set(COUNTED) == set(compiled)
@@ -65,6 +68,7 @@ def test_compiled_sessions_in_many_settings(protocol: str) -> None:
             every=rng.choice([50, 500]),
             hop=rng.choice([1, 10, 100, 5000]),
             queue_acks=rng.random() < 0.5,
+            at_once=rng.random() < 0.5,
         )
         warmup = rng.choice([0, 1, 5000])
         objects = changing(SESSIONS, protocol, setting, seed, warmup=warmup)
@@ -103,6 +107,17 @@ def test_leaves_and_joins_keep_the_number_of_subscribers() -> None:
     assert outcome.metrics["publications"] == 40
 
 
+def test_sessions_that_begin_with_the_call_have_publications_that_wait_for_a_sub() -> None:
+    """Nothing waits where publishers have joined; the rate of changes is the same."""
+    setting = params(32, 24, session=4000, span=60_000)
+    late, at_once = (
+        changing(SESSIONS, "vcube-ps", setting.with_({"at_once": choice}), 1, engine="reference")
+        for choice in (False, True)
+    )
+    assert at_once["reception_mean"] > 1.3 * late["reception_mean"]
+    assert at_once["joins"] == pytest.approx(late["joins"], rel=0.3)
+
+
 def test_the_production_protocol_keeps_its_promises_through_sessions() -> None:
     outcome = run(SESSIONS, "cubecast", params(16, 12), 1)
     assert outcome.ok, outcome.report
@@ -116,6 +131,38 @@ def test_an_exchange_swaps_as_many_as_it_says() -> None:
     assert (kinds.count("leave"), kinds.count("join")) == (4, 24 + 4)
     with pytest.raises(ParamError, match="changes must be at most 8"):
         run(EXCHANGE, "vcube-ps", setting.with_({"changes": 9}), 1)
+
+
+def test_whole_views_in_acks_keep_leavers_in_the_views_of_newcomers() -> None:
+    """[S] Table II: a newcomer that an old view told of a leaver serves it to the end."""
+    setting = Params(nodes=64, subscribers=0.75, messages=40, changes=12)
+    for seed in range(3):
+        plain, whole = (
+            changing(EXCHANGE, "vcube-ps", setting.with_({"whole_views": choice}), seed)
+            for choice in (False, True)
+        )
+        assert plain["false_positives"] <= 12
+        assert whole["false_positives"] > 1.5 * 40
+        assert whole["joins"] == plain["joins"] == 12
+
+
+def test_without_a_leaver_whole_views_change_nothing() -> None:
+    """A view in an ACK tells what the ACKs of its subscribers tell one by one."""
+    setting = Params(nodes=32, subscribers=0.75, messages=5, changes=0)
+    for scenario in (EXCHANGE, SCENARIOS["multi-publisher"]):
+        plain, whole = (
+            run(scenario, "vcube-ps", setting.with_({"whole_views": choice}), 2, engine="reference")
+            for choice in (False, True)
+        )
+        for name in ("deliveries", "latency_mean", "pub_messages", "control_messages"):
+            assert plain.metrics[name] == whole.metrics[name]
+
+
+def test_entries_are_a_set() -> None:
+    few, more = Entries({0: 0b101}), Entries({0: 0b110, 3: 0b1})
+    assert (few + more).masks == {0: 0b111, 3: 0b1}
+    assert few.__add__(()).masks == few.__radd__(()).masks == few.masks
+    assert sorted((few + more).beyond(few)) == [(0, "sub", 3), (1, "sub", 0)]
 
 
 def test_a_told_tree_delivers_to_everyone_and_tells_everyone() -> None:

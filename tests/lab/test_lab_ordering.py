@@ -44,6 +44,19 @@ def test_readings_of_the_network_change_latencies_and_not_timestamps() -> None:
         assert other["latency_mean"] != plain["latency_mean"]
 
 
+def test_runs_in_one_network_are_nearer_to_each_other_than_runs_in_networks_of_their_own() -> None:
+    def spread(networks: str) -> float:
+        found = [
+            measured("ordered-routes", seed, published="worst case", networks=networks)[
+                "latency_mean"
+            ]
+            for seed in range(4)
+        ]
+        return (max(found) - min(found)) / max(found)
+
+    assert spread("one for all runs") < 0.02 < spread("one per run")
+
+
 def test_subscriptions_to_fewer_topics_make_shorter_timestamps() -> None:
     few, all_ = (
         measured("ordered-routes", subscriptions=count, order="worst order") for count in (5, 0)

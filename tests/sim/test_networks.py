@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from cubecast.protocol.port import Time
-from cubecast.sim.networks import SendingQueue, ServiceRate, Uniform
+from cubecast.sim.networks import SendingQueue, ServiceRate, ShuffledQueue, Uniform
 from cubecast.sim.params import Params
 from support.listeners import Note, Room
 
@@ -25,6 +25,21 @@ def test_the_kth_copy_leaves_k_minus_1_later() -> None:
     room = Room(4, SendingQueue(HOP))
     room.relay(7, 0, [3, 1, 2], "m")
     assert room.heard() == [[], [(108, 0, "m")], [(109, 0, "m")], [(107, 0, "m")]]
+
+
+def test_a_shuffled_queue_sends_the_same_copies_in_any_order() -> None:
+    firsts = set()
+    for seed in range(30):
+        room = Room(4, ShuffledQueue(Random(seed), HOP))
+        room.relay(0, 0, [1, 2, 3], "a")
+        room.relay(1, 0, [1], "b")
+        heard = room.heard()
+        assert sorted(at for one in heard for at, _, message in one if message == "a") == [
+            HOP, HOP + 1, HOP + 2,
+        ]  # fmt: skip
+        assert heard[1][-1] == (HOP + 3, 0, "b")
+        firsts.add(next(node for node in (1, 2, 3) if heard[node][0][0] == HOP))
+    assert firsts == {1, 2, 3}
 
 
 def test_a_second_message_waits_behind_the_copies_of_the_first() -> None:
@@ -162,8 +177,12 @@ def test_uniform_without_a_choice_is_a_constant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("queue", SendingQueue), ("service", ServiceRate), ("uniform", Uniform)]
-)
+    ("name", "kind"),
+    [
+        ("queue", SendingQueue), ("shuffled", ShuffledQueue), ("service", ServiceRate),
+        ("uniform", Uniform),
+    ],
+)  # fmt: skip
 def test_a_network_is_made_by_its_name(name: str, kind: type) -> None:
     assert type(Params(network=name).network_for("seed")) is kind
 

@@ -63,8 +63,10 @@ def sessions_params(settings: Settings) -> tuple[Params, Time]:
             span=warmup + round(number(settings, "minutes") * 60 * SECOND),
             every=whole(settings, "every"),
             session=round(session * SECOND),
+            at_once=bool(settings["at_once"]),
             hop=whole(settings, "hop"),
             queue_acks=bool(settings["queue_acks"]),
+            whole_views=bool(settings["whole_views"]),
         )
     except ParamError as error:
         raise WorkloadError("settings", str(error)) from None
@@ -108,6 +110,7 @@ def exchange_params(settings: Settings) -> Params:
             messages=whole(settings, "messages"),
             hop=whole(settings, "hop"),
             queue_acks=bool(settings["queue_acks"]),
+            whole_views=bool(settings["whole_views"]),
         )
     except ParamError as error:
         raise WorkloadError("settings", str(error)) from None
@@ -144,7 +147,7 @@ CHURN = (
             "workload": "sessions", "engine": "auto", "protocol": "vcube-ps", "members": 100,
             "session_s": 0.0, "rate": 0.0, "minutes": 5.0, "warmup_s": 60.0,
             "every": 500, "hop": 100,
-            "queue_acks": False,
+            "queue_acks": False, "at_once": False, "whole_views": False,
         },
         CHURN_METRICS,
         measure_sessions,
@@ -157,7 +160,7 @@ CHURN = (
         EXCHANGE.about,
         {
             "workload": "exchange", "protocol": "vcube-ps", "nodes": 64, "subscribers": 0.75,
-            "churn": 0.125, "messages": 256, "hop": 100, "queue_acks": False,
+            "churn": 0.125, "messages": 256, "hop": 100, "queue_acks": False, "whole_views": False,
         },
         (*CHURN_METRICS, "deliveries"),
         measure_exchange,

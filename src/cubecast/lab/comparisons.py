@@ -30,7 +30,7 @@ Bound = Literal["equal", "up to", "down to", "at most", "at least"]
 *at most*: a limit that ours keeps or not; of a number that no paper prints."""
 
 UNKNOWN = "Not known."
-"""The beginning of a reason that is not known."""
+"""The beginning of a reason that is not known; what was tried follows, and a grid that shows it."""
 _BOUNDS: dict[str, Bound] = {"up to": "up to", "at least": "down to", "over": "at least"}
 _FROM_ROW = ("section", "what", "unit", "value", "bound", "tolerance", "absolute", "tolerance_from")
 _OF_LIMITS = ("section", "what", "absolute", "tolerance_from")
@@ -188,8 +188,8 @@ def _read_as(filled: Mapping[str, Any], reading: PaperReading) -> dict[str, Any]
         number["reason"] = own
     elif not number.get("reason"):
         number |= {"reason": reading.reason, "shown_by": reading.shown_by}
-    if str(number["reason"]).startswith(UNKNOWN):
-        number["shown_by"] = ""
+    if str(number["reason"]).strip() == UNKNOWN:
+        number["shown_by"] = ""  # nothing was tried
     return number
 
 

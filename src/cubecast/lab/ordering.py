@@ -19,14 +19,17 @@ ORDERS = ("best order", "worst order", "random order")
 ROUTES = ("multi-hop", "direct")
 ENTRIES = ("random entries", "near entries")
 DELAYS = ("fixed delays", "fresh delays")
+NETWORKS = ("one per run", "one for all runs")
 TAILS = ("redrawn", "clipped")
 DRAWS = ("distinct", "repeated")
 NETWORK: dict[str, Value] = {
     "nodes": 100, "topics": 50, "events": 300, "routes": "multi-hop", "entries": "random entries",
-    "delays": "fixed delays", "shape": 0.901, "tail": "redrawn", "draws": "distinct",
+    "delays": "fixed delays", "networks": "one per run", "shape": 0.901, "tail": "redrawn",
+    "draws": "distinct",
 }  # fmt: skip
 NETWORK_CHOICES = {
-    "routes": ROUTES, "entries": ENTRIES, "delays": DELAYS, "tail": TAILS, "draws": DRAWS,
+    "routes": ROUTES, "entries": ENTRIES, "delays": DELAYS, "networks": NETWORKS, "tail": TAILS,
+    "draws": DRAWS,
 }  # fmt: skip
 ORDERINGS = ("dynamic", "static, best", "static, random")
 SWAPPERS = ("topmost", "nearest", "every")
@@ -72,11 +75,13 @@ def measure_routes(settings: Settings, seed: int) -> Measurement:
 
 
 def routes_of(settings: Settings, seed: int, subscribed: np.typing.NDArray[np.bool_]) -> Routes:
-    """The network that the settings describe."""
+    """The network that the settings describe: of a run's own, or the same for all runs."""
     from cubecast.ordering.sim.links import LinkDelays
     from cubecast.ordering.sim.pastry import Pastry
     from cubecast.ordering.sim.static import Routes
 
+    if settings["networks"] == "one for all runs":
+        seed = 0
     links = LinkDelays(seed, fresh=settings["delays"] == "fresh delays")
     near = settings["entries"] == "near entries"
     pastry = Pastry(whole(settings, "nodes"), whole(settings, "topics"), links, seed, near=near)

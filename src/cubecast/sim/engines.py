@@ -55,6 +55,8 @@ class Compiled:
                 return f"the kernel has no {what} {wanted!r}; it has: {', '.join(known)}"
         if params.faulty:
             return "the kernel has no faults of links or nodes"
+        if params.whole_views:
+            return "the kernel has no ACKs with whole views"
         if params.free:
             return "the kernel has no messages that are handled beside a node's turns"
         if scenario.mortal or (is_built_in(scenario) and scenario.name not in self.scenarios):

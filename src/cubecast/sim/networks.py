@@ -111,6 +111,27 @@ class SendingQueue:
         ]
 
 
+class ShuffledQueue(SendingQueue):
+    """The same queue; the copies of one message are queued in an order drawn anew each time.
+
+    The papers do not say in which order a node serves its children.
+    """
+
+    def __init__(
+        self,
+        rng: Random,
+        hop: Time = 100,
+        *,
+        queue_acks: bool = False,
+        faults: Faults | None = None,
+    ) -> None:
+        super().__init__(hop, queue_acks=queue_acks, faults=faults)
+        self._rng = rng
+
+    def relay(self, source: NodeId, peers: Sequence[NodeId], message: Message) -> None:
+        super().relay(source, self._rng.sample(peers, len(peers)), message)
+
+
 class Uniform:
     """A delay drawn anew for each message, low … high inclusive; nothing is ever queued."""
 

@@ -10,7 +10,14 @@ from typing import Any, ClassVar
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.faults import Faults, Hold, Partition, Pause
-from cubecast.sim.networks import LogNormal, Regions, SendingQueue, ServiceRate, Uniform
+from cubecast.sim.networks import (
+    LogNormal,
+    Regions,
+    SendingQueue,
+    ServiceRate,
+    ShuffledQueue,
+    Uniform,
+)
 from cubecast.sim.world import NetworkModel
 from cubecast.topology import MAX_DIMENSION
 
@@ -19,7 +26,7 @@ MAX_TIME: Time = 10**9
 """Keeps times far below what a trace can hold, also when they are multiplied by a count."""
 MAX_MESSAGES = 10**6
 """Publications that one run may plan."""
-NETWORKS = ("queue", "service", "uniform", "lognormal", "regions")
+NETWORKS = ("queue", "shuffled", "service", "uniform", "lognormal", "regions")
 
 _RANGES = (
     ("messages", 1, MAX_MESSAGES),
@@ -81,11 +88,14 @@ class Params:
     """topics: that time is uniform on `every` · [1 - spread, 1 + spread]; 0: always the same."""
     session: Time = 0
     """sessions: median time that a node stays subscribed ([J] 4.5); 0: for ever."""
+    at_once: bool = False
+    """sessions: a newcomer's time begins as it calls ``subscribe``, and it may publish from then
+    on; else both begin when ``subscribe`` has returned."""
     batch: int = 0
     """stream: messages that are handed over together."""
     network: str = "queue"
     hop: Time = 100
-    """Propagation in the `queue` network ([J] 4: t_pp)."""
+    """Propagation in the `queue` and `shuffled` networks ([J] 4: t_pp)."""
     low: Time = 10
     high: Time = 20
     """Bounds of a hop in the `service` ([B] 6) and `uniform` networks."""
@@ -118,6 +128,8 @@ class Params:
     """replay: u.t. per second of the trace."""
     consume_after: Time = 0
     """Applications take this long to consume a message (production protocol only)."""
+    whole_views: bool = False
+    """vcube-ps: ACKs carry whole views, as the text of [J] 3.3 says, and not only their sender."""
     horizon: Time = 100_000_000
     """A run that is not at rest this long after its last planned event has failed."""
     brokers: int = 0
@@ -178,7 +190,7 @@ class Params:
         A log-normal hop has no longest time; all but one in a thousand are shorter than this.
         """
         match self.network:
-            case "queue":
+            case "queue" | "shuffled":
                 one_way = self.hop
             case "lognormal":
                 one_way = round(self.hop * exp(3 * self.sigma))
@@ -219,6 +231,9 @@ class Params:
             )
         if self.network == "queue":
             return SendingQueue(self.hop, queue_acks=self.queue_acks, faults=faults)
+        if self.network == "shuffled":
+            order = Random(f"{seed}/order")
+            return ShuffledQueue(order, self.hop, queue_acks=self.queue_acks, faults=faults)
         if self.network == "lognormal":
             return LogNormal(Random(f"{seed}/delays"), self.hop, self.sigma, faults=faults)
         if self.network == "regions":

@@ -18,6 +18,7 @@ from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.views import Who, genesis
 from cubecast.protocol.paper.vcube_pb import VCubePB
 from cubecast.protocol.paper.vcube_ps import VCubePS
+from cubecast.protocol.paper.whole_views import WholeViews
 from cubecast.protocol.port import MemberPort, NodeId, Port, Process, Time, Topic
 from cubecast.sim.codec import MessageFormat, WireCodec
 from cubecast.sim.crashes.vcube_top import VCubeTop
@@ -81,8 +82,13 @@ def _vcube_pb(params: Params, seed: str) -> MakeProcess:
     return lambda node, port: VCubePB(node, port, nodes=params.nodes, top=top)
 
 
-def _plain(kind: type[VCubePS] | type[BestEffort]) -> MakeProtocol:
-    return lambda params, seed: lambda node, port: kind(node, port, nodes=params.nodes)
+def _vcube_ps(params: Params, seed: str) -> MakeProcess:
+    kind = WholeViews if params.whole_views else VCubePS
+    return lambda node, port: kind(node, port, nodes=params.nodes)
+
+
+def _best_effort(params: Params, seed: str) -> MakeProcess:
+    return lambda node, port: BestEffort(node, port, nodes=params.nodes)
 
 
 def _rooted(name: str, kind: type[SingleRoot] | type[FixedTree]) -> MakeProtocol:
@@ -105,9 +111,9 @@ MAKERS: Registry[MakeProtocol] = Registry(
     "cubecast.protocols",
     {
         "cubecast": _cubecast,
-        "vcube-ps": _plain(VCubePS),
+        "vcube-ps": _vcube_ps,
         "vcube-pb": _vcube_pb,
-        "best-effort": _plain(BestEffort),
+        "best-effort": _best_effort,
         "srpt": _rooted("srpt", SingleRoot),
         "srpt-b": _srpt_b,
         "srpt-told": _rooted("srpt-told", ToldTree),

@@ -47,7 +47,7 @@ class Scenario:
 
 WORKLOAD = (
     "subscribers", "publishers", "messages", "span", "wait", "changes", "scale",
-    "topics", "skew", "every", "spread", "session", "batch",
+    "topics", "skew", "every", "spread", "session", "at_once", "batch",
 )  # fmt: skip
 """Parameters that say which node does what and when."""
 DRAWN = ("loss", "duplicate", "reorder", "spike", "window")
@@ -279,7 +279,7 @@ SCENARIOS: dict[str, Scenario] = {
             "subscribers stay for a while and are replaced when they leave ([J] 4.5)",
             plan_sessions,
             {"nodes": 64, "subscribers": 0.75, "span": 60_000, "every": 500, "session": 30_000},
-            takes=("subscribers", "span", "every", "session"),
+            takes=("subscribers", "span", "every", "session", "at_once"),
         ),
         Scenario(
             "exchange",

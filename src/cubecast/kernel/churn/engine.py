@@ -27,8 +27,8 @@ from cubecast.kernel.shared.arrays import Longs
 from cubecast.kernel.shared.jit import apart, entry, forced, memory_of, sources_digest
 
 from cubecast.kernel.churn.layout import (  # isort: skip
-    ACK, ASK, CAME, COME_ROOM, COUNTER, DONE, E_FROM, E_HEAD, E_KIND, E_MSG, E_NEXT, E_TAIL,
-    E_TO, END, ENTRIES, ENTRY, ENTRY_ROOM, EVENT, EVENT_ROOM, EVENTS, FALSE, FAR, FAR_ROOM,
+    ACK, ASK, AT_ONCE, CAME, COME_ROOM, COUNTER, DONE, E_FROM, E_HEAD, E_KIND, E_MSG, E_NEXT,
+    E_TAIL, E_TO, END, ENTRIES, ENTRY, ENTRY_ROOM, EVENT, EVENT_ROOM, EVENTS, FALSE, FAR, FAR_ROOM,
     FORGET, FREE_EVENT, GROW, INSIDE, JOINED, LASTING, LEAVE, LIFE, M_AT, M_KIND, MEMBERS_IN,
     MEMBERS_OUT, MESSAGE, MESSAGE_ROOM, MESSAGES, NOBODY, NODE, NODES, NOW, OUTSIDE, OWN,
     OWN_RC, P_HEAD, P_MISSING, P_TAIL, PLACE, PLAN, PUB, PUBLISHED, QUEUED, QUEUED_SUM,
@@ -107,6 +107,12 @@ def begin_session(w: ChurnState, node: int) -> None:
 
 
 @apart
+def enter(w: ChurnState, node: int) -> None:
+    add(w, INSIDE, MEMBERS_IN, node)
+    begin_session(w, node)
+
+
+@apart
 def leave(w: ChurnState, node: int) -> None:
     remove(w, INSIDE, MEMBERS_IN, node)
     unsubscribe(w, node)
@@ -115,6 +121,8 @@ def leave(w: ChurnState, node: int) -> None:
         w.s[CAME] += 1
         remove(w, OUTSIDE, MEMBERS_OUT, newcomer)
         subscribe(w, newcomer)
+        if w.s[AT_ONCE]:
+            enter(w, newcomer)
     add(w, OUTSIDE, MEMBERS_OUT, node)
 
 
@@ -193,8 +201,8 @@ def act(w: ChurnState, kind: int, node: int, msg: int) -> None:
     elif kind == SPEAK:
         speak(w)
     elif kind == JOINED:
-        add(w, INSIDE, MEMBERS_IN, node)
-        begin_session(w, node)
+        if not w.s[AT_ONCE]:
+            enter(w, node)
     else:
         for other in range(w.s[NODES]):
             w.nodes[other * NODE + QUEUED] = 0

@@ -14,8 +14,9 @@ from cubecast.sim.protocols import roots
 from cubecast.sim.workloads.sessions import TOPIC, Chance
 
 from cubecast.kernel.churn.layout import (  # isort: skip
-    CAME, COME_ROOM, CONTROLS, COUNTER, DIMENSION, DONE, END, ENTRIES, ENTRY, ENTRY_ROOM, EVENT,
-    EVENT_ROOM, EVENTS, FALSE, FAR, FAR_ROOM, FREE_ENTRY, FREE_EVENT, FREE_MESSAGE, HOP, INSIDE,
+    AT_ONCE, CAME, COME_ROOM, CONTROLS, COUNTER, DIMENSION, DONE, END, ENTRIES, ENTRY,
+    ENTRY_ROOM, EVENT, EVENT_ROOM, EVENTS, FALSE, FAR, FAR_ROOM, FREE_ENTRY, FREE_EVENT,
+    FREE_MESSAGE, HOP, INSIDE,
     JOINS, LASTING, MEMBERS_IN, MEMBERS_OUT, MESSAGE, MESSAGE_ROOM, MESSAGES, NODE, NODES,
     NUMBER, OUTSIDE, OWN, PENDING, PLACE, PLAN, PUBLISHED, PUBS, Q_HEAD, QUEUE_ACKS, QUEUED,
     QUEUED_SUM, RECEPTION_SUM, RECEPTIONS, RING, ROOM, ROOT, SCALARS, SENDING, SINCE, STAY_ROOM,
@@ -48,6 +49,7 @@ def _initial(params: Params, chance: Chance, warmup: Time) -> ChurnState:
     members = np.array(chance.members, np.int32)
     s = np.zeros(SCALARS, np.int64)
     s[END], s[SINCE], s[HOP], s[QUEUE_ACKS] = params.span, warmup, params.hop, params.queue_acks
+    s[AT_ONCE] = params.at_once
     s[NODES], s[DIMENSION], s[LASTING] = count, dimension, not params.session
     s[FREE_EVENT] = s[FREE_ENTRY] = s[FREE_MESSAGE] = -1
     s[MEMBERS_IN], s[MEMBERS_OUT] = len(members), count - len(members)

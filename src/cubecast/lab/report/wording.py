@@ -26,6 +26,8 @@ COUNTS = ("nodes", "brokers", "topics", "messages", "seeds")
 YES_OR_NO = {
     "queue_acks": ("ACKs queued", "ACKs not queued"),
     "serve_members": ("joins take a turn", "joins are free"),
+    "whole_views": ("whole views in ACKs", "senders alone in ACKs"),
+    "at_once": ("sessions begin with the call", "sessions begin with its return"),
 }
 """The two labels of a setting that is true or false."""
 MOST_TIMES = 5

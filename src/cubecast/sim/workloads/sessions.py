@@ -3,8 +3,9 @@
 A subscriber stays for a time with an exponential law (its median is `session`), then leaves, and
 at that moment a node drawn from those outside joins.  The time of a newcomer begins when its
 ``subscribe`` has returned: a system that is slow to admit it has fewer changes per second, which
-keeps an overloaded root at a finite queue.  Every `every` u.t. a subscriber drawn at random
-publishes.  All ends after `span` u.t.
+keeps an overloaded root at a finite queue.  With `at_once` it begins with the call, so that the
+number of subscribers never changes, and what a newcomer publishes waits for its own SUB.  Every
+`every` u.t. a subscriber drawn at random publishes.  All ends after `span` u.t.
 
 The paper gives rates "per minute" that its session times turn into rates per second: a median of
 69 s is ln 2 / 69 s = 1 % per second.  The session times are used here.
@@ -80,6 +81,7 @@ class Sessions(Silent):
         self._chance = chance
         self._end = params.span
         self._lasting = not params.session
+        self._at_once = params.at_once
         members = chance.members
         world.establish(TOPIC, members)
         self._inside = Crowd(list(members))
@@ -89,12 +91,16 @@ class Sessions(Silent):
             self._begin_session(node)
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
-        self._inside.add(node)
-        self._begin_session(node)
+        if not self._at_once:
+            self._enter(node)
 
     def publish(self, a: None, b: None, now: Time) -> None:
         if len(self._inside):
             self._world.publish(self._inside.choose(self._chance.speak()), TOPIC)
+
+    def _enter(self, node: NodeId) -> None:
+        self._inside.add(node)
+        self._begin_session(node)
 
     def _begin_session(self, node: NodeId) -> None:
         if self._lasting:
@@ -110,6 +116,8 @@ class Sessions(Silent):
             newcomer = self._outside.choose(self._chance.come())
             self._outside.remove(newcomer)
             self._world.subscribe(newcomer, TOPIC)
+            if self._at_once:
+                self._enter(newcomer)
         self._outside.add(node)
 
 
