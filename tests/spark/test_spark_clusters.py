@@ -22,11 +22,13 @@ WHAT_TO_SET = (
     f"name a Python {PYTHON} with cubecast[lab] that is there (PYSPARK_PYTHON=/path/to/python), or "
     "send one along (--conf spark.archives=env.tar.gz#env and PYSPARK_PYTHON=./env/bin/python)"
 )
-WIRE = {
-    "links", "links.address", "reading", "reading.patterns", "security", "security.keys", "topics",
-    "wire", "wire.headers", "wire.hello", "wire.packets", "wire.parts", "wire.views",
+SHARED = {
+    "clock", "links", "links.address", "message", "node", "node.value_keeper", "reading",
+    "reading.patterns", "security", "security.keys", "topics", "wire", "wire.headers", "wire.hello",
+    "wire.packets", "wire.parts", "wire.views",
 }  # fmt: skip
-"""The encoders, which the simulator uses too: they know no sockets."""
+"""The encoders and the keeper of retained values, which the simulator uses too: they know no
+sockets."""
 OF_NO_USE = {"asyncio", "typer", "click", "rich", "matplotlib", "cubecast.cli"}
 
 
@@ -67,7 +69,7 @@ def test_a_session_of_the_users_on_a_cluster(cluster: Cluster, tmp_path: Path) -
     modules = set(told.pop("modules"))
     assert {"cubecast.sim.run", "cubecast.spark.executor_task"} <= modules
     network = {name for name in modules if name.startswith("cubecast.net.")}
-    assert network <= {f"cubecast.net.{name}" for name in WIRE}
+    assert network <= {f"cubecast.net.{name}" for name in SHARED}
     assert not modules & OF_NO_USE
 
     assert told == {

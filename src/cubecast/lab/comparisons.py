@@ -104,12 +104,6 @@ class PaperNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Whether a paper prints it as a number: claims and limits of ours do not count."""
         return self.printed is None or self.printed.counts
 
-    @property
-    def is_a_value(self) -> bool:
-        """Whether the number is one of the metric itself, in its unit, which a figure can mark."""
-        plain = self.form == "value" and (self.scale, self.offset, self.also) == (1.0, 0.0, [])
-        return plain and self.counts and self.tolerance_from != "limit of ours"
-
 
 class Written(PaperNumber, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A comparison as a file may write it; the rest comes from the row and the readings."""

@@ -24,14 +24,14 @@ def critical_value(freedom: int, confidence: float = CONFIDENCE) -> float:
     low, high = 0.0, 1e4
     for _ in range(80):
         middle = (low + high) / 2
-        if _within(middle, freedom) < confidence:
+        if within(middle, freedom) < confidence:
             low = middle
         else:
             high = middle
     return high
 
 
-def _within(t: float, freedom: int) -> float:
+def within(t: float, freedom: int) -> float:
     """P(|T| <= t), the finite sums for whole degrees of freedom (Abramowitz & Stegun, 26.7.3-4)."""
     angle = math.atan(t / math.sqrt(freedom))
     if freedom == 1:

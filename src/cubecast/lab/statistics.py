@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-CONFIDENCE = 0.95
+from cubecast.lab.intervals import CONFIDENCE, within
+
 TABULATED = 100
 """Up to so many degrees of freedom the critical values are exact; beyond, by expansion."""
 _Z = 1.959963984540054
@@ -29,27 +30,11 @@ def critical_value(freedom: int) -> float:
     low, high = 0.0, 1e3
     for _ in range(200):
         middle = (low + high) / 2
-        if _within(middle, freedom) < CONFIDENCE:
+        if within(middle, freedom) < CONFIDENCE:
             low = middle
         else:
             high = middle
     return high
-
-
-def _within(t: float, freedom: int) -> float:
-    """P(|T| <= t), the finite sums for whole degrees of freedom (Abramowitz & Stegun, 26.7.3-4)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    cosine = math.cos(angle)
-    odd = freedom % 2
-    if freedom == 1:
-        return 2 * angle / math.pi
-    term = cosine if odd else 1.0
-    total = term
-    for k in range(3 if odd else 2, freedom - 1, 2):
-        term *= cosine * cosine * (k - 1) / k
-        total += term
-    total *= math.sin(angle)
-    return 2 * (angle + total) / math.pi if odd else total
 
 
 class Summary(NamedTuple):
