@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from statistics import mean
 
 import pytest
@@ -122,6 +125,29 @@ def test_the_parameter_of_correlation_correlates_topics_with_their_nearest() -> 
         described("W8", correlation=value)["correlation_nearest"] for value in (0.0, 0.7, 1.0)
     )
     assert none + 0.03 < some < much - 0.1
+
+
+CORRELATIONS = """
+from cubecast.lab.workloads import WORKLOADS
+work = WORKLOADS["universe"]
+found = work.measure(work.complete({"workload": "universe", "universe": "W8"}), 0).metrics
+print(repr(found["correlation_nearest"]), repr(found["correlation_mean"]))
+"""
+
+
+def test_correlations_depend_on_no_thread_and_no_kind_of_processor() -> None:
+    """A cell is a pure function.  BLAS rounds as it likes, but sums of ones are exact."""
+    told = set()
+    for threads, processor in (("1", "Haswell"), ("2", "Haswell"), ("2", "Prescott")):
+        chosen = {"OMP_NUM_THREADS": threads, "OPENBLAS_CORETYPE": processor}
+        done = subprocess.run(
+            [sys.executable, "-c", CORRELATIONS],
+            capture_output=True, text=True, check=True, env={**os.environ, **chosen},
+        )  # fmt: skip
+        told.add(done.stdout)
+    found = described("W8")
+    told.add(f"{found['correlation_nearest']!r} {found['correlation_mean']!r}\n")
+    assert len(told) == 1
 
 
 def test_a_correlation_that_cannot_be_is_refused() -> None:

@@ -76,8 +76,13 @@ def _correlation(universe: Universe) -> dict[str, float]:
     table = np.zeros((len(largest), len(users)), np.float32)
     for row, topic in enumerate(largest.tolist()):
         table[row, place[offsets[topic] : offsets[topic + 1]]] = 1
+    # Whole numbers up to here: their sums are the same in any order, on any number of threads.
+    together = (table @ table.T).astype(np.float64)
+    sizes = together.diagonal()
+    spread = np.sqrt(sizes * (len(users) - sizes))
     with np.errstate(invalid="ignore"):
-        matrix = np.nan_to_num(np.atleast_2d(np.corrcoef(table)))  # 0 for a topic of all nodes
+        matrix = (len(users) * together - np.outer(sizes, sizes)) / np.outer(spread, spread)
+    matrix = np.nan_to_num(matrix)  # 0 for a topic of all nodes
     above = matrix[np.triu_indices(len(largest), 1)]
     np.fill_diagonal(matrix, -1.0)
     return {
