@@ -183,7 +183,7 @@ def test_outsiders_keep_silent_in_storms_of_closed_groups() -> None:
         ({"hop": 0}, "hop must be 1 to"),
         ({"window": 0}, "window must be 1 to"),
         ({"low": 30}, "must not be below low"),
-        ({"network": "pigeons"}, "queue, service, uniform"),
+        ({"network": "pigeons"}, "queue, shuffled, service, uniform"),
         ({"queue_acks": 1}, "true or false"),
         ({"nodez": 8}, "unknown parameter"),
     ],
@@ -217,7 +217,7 @@ def test_parameters_a_scenario_takes_change_it_and_others_do_not(name: str) -> N
     other = {
         "subscribers": 0.3, "publishers": 0.3, "messages": 7, "span": 333, "wait": 3,
         "changes": 4, "scale": 3, "topics": 3, "skew": 0.7, "every": 77, "spread": 0.2,
-        "session": 4_000, "batch": 3,
+        "session": 4_000, "at_once": True, "batch": 3,
     }  # fmt: skip
     few = {"changes": 2} if name == "exchange" else {}
     base = simulate(name, nodes=16, **few).trace
