@@ -150,9 +150,8 @@ class Dialler:
                 if self._opener is None:
                     self._packets.append((kind, raw))
                 elif kind == ENVELOPE:
-                    self._packets.append(
-                        (FRAME, self._opener.unwrap(memoryview(raw)[PREFIX.size :]))
-                    )
+                    body = memoryview(raw)[PREFIX.size :]
+                    self._packets.append((FRAME, self._opener.unwrap(body, MAX_PACKET)))
                     self._envelopes.clear()
                 else:
                     cut_packets(self._opener(raw[PREFIX.size :]), MAX_PACKET, self._packets)

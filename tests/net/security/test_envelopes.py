@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cubecast.net.node.shell import shell_of
+from cubecast.net.links import connection
+from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.security.envelopes import (
     ENVELOPE_BYTES,
     LOCK_BYTES,
@@ -19,9 +25,20 @@ from cubecast.net.security.envelopes import (
 )
 from cubecast.net.security.noise import CipherState
 from cubecast.net.security.sealing import Opener, Sealer, lock
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire import parts
 from cubecast.net.wire.packet_buffer import SEAL_BYTES, PacketBuffer
-from cubecast.net.wire.packets import CONTROL, ENVELOPE, FRAME, MAX_PACKET, PREFIX, WireError
-from support.live import TOPIC, cluster, join, live, subscribed, take, until
+from cubecast.net.wire.packets import (
+    CONTROL,
+    ENVELOPE,
+    FRAME,
+    MAX_PACKET,
+    PREFIX,
+    WireError,
+    encode_frame,
+)
+from cubecast.protocol.messages import Frame
+from support.live import TOPIC, cluster, join, live, still_works, subscribed, take, until
 
 FIRST = PREFIX.pack(1, CONTROL)
 """The first packet of a connection has a seal to itself, so tests send it before frames."""
@@ -36,7 +53,8 @@ class Link:
 
     def __init__(self, number: int, here: Envelopes, there: Envelopes | None = None) -> None:
         key = bytes([number]) * 32
-        self.sealer = Sealer(CipherState(key), here)
+        self.cipher = CipherState(key)
+        self.sealer = Sealer(self.cipher, here)
         self.opener = Opener(CipherState(key), Envelopes() if there is None else there)
         self.buffer = PacketBuffer(MAX_PACKET)
         self.read(self.write([FIRST]))
@@ -200,7 +218,7 @@ def test_a_key_that_is_too_short_is_refused(size: int) -> None:
     cipher, opener = CipherState(bytes(32)), Opener(CipherState(bytes(32)), Envelopes())
     sealed = cipher.seal(bytes(size))
     with pytest.raises(WireError, match="does not open"):
-        opener.unwrap(memoryview(sealed))
+        opener.unwrap(memoryview(sealed), MAX_PACKET)
 
 
 def test_the_largest_frame_fits() -> None:
@@ -211,6 +229,21 @@ def test_the_largest_frame_fits() -> None:
     record = link.write([largest])
     assert len(record) - len(largest) < SEAL_BYTES
     assert link.read(record) == [largest]
+
+
+@pytest.mark.parametrize("excess", [1, 63])
+def test_a_frame_above_the_limit_is_refused_in_an_envelope_too(excess: int) -> None:
+    """No node could relay it: above the limit it is cut into parts, and no frame goes in parts."""
+    there = Envelopes()
+    link = Link(1, Envelopes(), there)
+    link.buffer.limit = 1000
+    cipher = link.cipher
+    largest, larger = (seal_envelope(packet(4 + 1000 + more)) for more in (0, excess))
+    assert link.read(lock(largest, cipher) + largest.sealed) == [largest.packet]
+    there.clear()
+    with pytest.raises(WireError, match=f"a packet of {1000 + excess} bytes in an envelope"):
+        link.read(lock(larger, cipher) + larger.sealed)
+    assert len(there) == 0
 
 
 # -- live nodes ------------------------------------------------------------------------------------
@@ -254,3 +287,71 @@ async def test_a_newcomer_and_several_publishers_of_large_messages_agree() -> No
             for subscription in subscriptions:
                 payloads = [m.payload for m in await take(subscription, 20)]
                 assert sorted(payloads) == sorted(bytes([n // 4]) * 40_000 for n in range(20))
+
+
+LIMIT = 100_000
+SECRET = "open sesame, please"
+
+
+class Oversized(Shell):
+    """A member whose frames pass its own check of their size, whatever it is."""
+
+    def __init__(self) -> None:
+        super().__init__(NodeConfig(secret=SECRET))
+        self.said: list[bytes] = []
+
+    def relay(self, peers: Sequence[int], message: Frame) -> None:
+        self.said.append(encode_frame(message))
+        super().relay(peers, message)
+
+    def fits(self, packet: bytes) -> bool:
+        return any(packet is one for one in self.said) or parts.fits(packet)
+
+
+@live
+async def test_a_frame_above_the_limit_costs_the_member_that_made_it_its_connections_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that took it would cut it into parts, and nodes below it would close to that node."""
+    caplog.set_level(logging.WARNING, "cubecast")
+    for module in (parts, connection):
+        monkeypatch.setattr(module, "MAX_PACKET", LIMIT)
+    monkeypatch.setattr(parts, "PART_BYTES", LIMIT // 2)
+    async with cluster(3, secret=SECRET) as nodes:
+        liar = Oversized()
+        monkeypatch.setattr(connection, "fits", liar.fits)
+        await liar.start(nodes[0].address)
+        async with ended(liar), subscribed(nodes) as subscriptions:
+            await still_works(nodes, subscriptions)
+            await liar.node.publish(TOPIC, b"as others do")
+            for subscription in subscriptions:
+                await take(subscription, 1)
+            links = links_between(nodes)
+            head = len(liar.said[-1]) - len(b"as others do")
+            await liar.node.publish(TOPIC, bytes(4 + LIMIT + 63 - head))
+            await until(lambda: "closing connection" in caplog.text)
+            assert max(map(len, liar.said)) == 4 + LIMIT + 63
+            assert "a packet of 100063 bytes in an envelope" in caplog.text
+            liar.kill()
+            await until(lambda: all(len(node.members) == 3 for node in nodes))
+            await still_works(nodes, subscriptions)
+        assert links.items() <= links_between(nodes).items()
+
+
+@asynccontextmanager
+async def ended(shell: Shell) -> AsyncIterator[None]:
+    """The node dies in here, at the end at the latest."""
+    try:
+        yield
+    finally:
+        shell.kill()
+
+
+def links_between(nodes: list[Node]) -> dict[tuple[int, int], connection.Connection]:
+    """The connections that nodes have with each other."""
+    found = {}
+    for one, other in permutations(nodes, 2):
+        link = shell_of(one).mesh.connection_with(other.slot)
+        if link is not None:
+            found[one.slot, other.slot] = link
+    return found

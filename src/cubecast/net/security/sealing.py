@@ -100,8 +100,14 @@ class Opener:
         except Broken:
             raise WireError(_BROKEN) from None
 
-    def unwrap(self, body: memoryview) -> bytes:
-        """The frame in an envelope."""
+    def unwrap(self, body: memoryview, limit: int) -> bytes:
+        """The frame in an envelope; one that is longer than `limit` is refused unopened.
+
+        A node could not relay such a frame: the nodes below would close their connections to it.
+        """
+        length = len(body) - LOCK_BYTES - TAG_BYTES - 4
+        if length > limit:
+            raise WireError(f"a packet of {length} bytes in an envelope")
         try:
             key = self._cipher.open(body[:LOCK_BYTES])
             sealed = body[LOCK_BYTES:]

@@ -31,7 +31,7 @@ class PacketOpener(Protocol):
     """Opens what the other end of a connection sealed; `WireError` for anything else."""
 
     def __call__(self, sealed: memoryview, /) -> bytes: ...
-    def unwrap(self, body: memoryview, /) -> bytes: ...
+    def unwrap(self, body: memoryview, limit: int, /) -> bytes: ...
 
 
 class PacketBuffer:
@@ -119,7 +119,7 @@ class PacketBuffer:
             if kind == SEALED:
                 cut_packets(opener(body), self.limit, packets)
             elif kind == ENVELOPE:
-                packets.append((FRAME, opener.unwrap(body)))
+                packets.append((FRAME, opener.unwrap(body, self.limit)))
             else:
                 raise WireError(f"a packet of kind {kind} that is not sealed")
             start = end

@@ -19,7 +19,7 @@ from cubecast.net.security.noise import CipherState
 from cubecast.net.security.sealing import Opener, Sealer, lock
 from cubecast.net.wire.clients import decode_from_client, decode_from_node
 from cubecast.net.wire.hello import decode_greeting, decode_introduction
-from cubecast.net.wire.packet_buffer import PacketBuffer, cut_packets
+from cubecast.net.wire.packet_buffer import SEAL_BYTES, PacketBuffer, cut_packets
 from cubecast.net.wire.packets import (
     ACK,
     CLIENT,
@@ -113,15 +113,21 @@ def _buffered(raw: bytes) -> None:
 
 
 def _records(raw: bytes) -> None:
-    """Bytes of a peer that has shaken hands: sealed ones are opened, and cut."""
-    opener, buffer = Opener(CipherState(KEY), Envelopes()), PacketBuffer()
+    """Bytes of a peer that has shaken hands: sealed ones are opened, and cut.
+
+    Every other time the first of them are near the limit of the buffer, a little above or below.
+    """
+    limit = MAX_PACKET
+    if len(raw) % 2 and len(raw) >= PREFIX.size:
+        limit = max(1, PREFIX.unpack_from(raw)[0] - len(raw) % SEAL_BYTES)
+    opener, buffer = Opener(CipherState(KEY), Envelopes()), PacketBuffer(limit)
     start = 0
     while start < len(raw):
         room = buffer.room()
         piece = raw[start : start + min(len(room), 4096)]
         room[: len(piece)] = piece
         buffer.filled(len(piece))
-        buffer.records(opener)
+        assert all(len(packet) <= 4 + limit for _, packet in buffer.records(opener))
         start += len(piece)
 
 

@@ -16,7 +16,17 @@ from cubecast.net.links.connection import Connection
 from cubecast.net.node.shell import Shell
 from cubecast.net.security.envelopes import seal_envelope
 from cubecast.net.security.keys import Keys
-from cubecast.net.wire.packets import CLIENT, CONTROL, ENVELOPE, FRAME, HELLO, PREFIX, SEALED
+from cubecast.net.wire.packet_buffer import SEAL_BYTES
+from cubecast.net.wire.packets import (
+    CLIENT,
+    CONTROL,
+    ENVELOPE,
+    FRAME,
+    HELLO,
+    MAX_PACKET,
+    PREFIX,
+    SEALED,
+)
 from cubecast.net.wire.views import encode_detector
 from cubecast.protocol.cluster.detector import Test
 from cubecast.protocol.errors import ProtocolError
@@ -155,11 +165,11 @@ class Insider(Liar):
         self.latest.append(record)
 
     def _break_an_envelope(self, session: HostileSession) -> None:
-        """Envelopes that do not open, and envelopes that do and hold no frame."""
+        """Envelopes that do not open, that hold no frame, or a frame above the limit."""
         random = self.random
         frame = self.maker.make(FRAME)
         envelope = seal_envelope(frame)
-        match random.randrange(8):
+        match random.randrange(9):
             case 0:
                 record = session.address(envelope) * 2
             case 1:
@@ -177,6 +187,10 @@ class Insider(Liar):
                 record = session.envelop(frame + self.maker.make(FRAME))
             case 6:
                 record = session.envelop(random.randbytes(random.choice((0, 1, 4, 5, 200))))
+            case 7:
+                length = MAX_PACKET + random.choice((0, 1, 63, 64, SEAL_BYTES))
+                body = frame[PREFIX.size :] + bytes(length + 4 - len(frame))
+                record = session.envelop(PREFIX.pack(length, FRAME) + body)
             case _:
                 short = session.seal(envelope.key[: random.randrange(28)])
                 record = PREFIX.pack(len(short) - 4, ENVELOPE) + short[PREFIX.size :]
