@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -27,7 +28,7 @@ from cubecast.net.security.noise import CipherState
 from cubecast.net.security.sealing import Opener, Sealer, lock
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire import parts
-from cubecast.net.wire.packet_buffer import SEAL_BYTES, PacketBuffer
+from cubecast.net.wire.packet_buffer import SEAL_BYTES, STEADY_ROOM, PacketBuffer
 from cubecast.net.wire.packets import (
     CONTROL,
     ENVELOPE,
@@ -120,6 +121,41 @@ def test_a_relay_sends_the_envelope_on_as_it_came() -> None:
     gone = second.write([relayed])
     assert gone[PREFIX.size + LOCK_BYTES :] == came[PREFIX.size + LOCK_BYTES :]
     assert second.read(gone) == [frame]
+
+
+@pytest.mark.parametrize("rest", [0, 5000])
+@pytest.mark.parametrize("size", [100_000, STEADY_ROOM + 100_000])
+def test_an_envelope_is_relayed_whole_though_more_was_read_with_it(size: int, rest: int) -> None:
+    """The beginning of the next packet is moved to the front, but not before the burst is over."""
+    source, middle = Envelopes(), Envelopes()
+    first, second = Link(1, source, middle), Link(2, middle)
+    frames = [packet(size), packet(size, seed=1)]
+    for frame in frames:
+        source.share(frame)
+    came = first.write(frames)
+    start = len(came) // 2 + rest
+    for piece in (came[:start], came[start:]):
+        for frame in first.read(piece):
+            assert second.read(second.write([frame])) == [frames.pop(0)]
+        middle.clear()
+    assert not frames
+
+
+@pytest.mark.parametrize("enveloped", [False, True])
+def test_a_connection_gives_memory_back_with_a_large_packet(enveloped: bool) -> None:
+    """When the burst is over, not when the peer says something more."""
+    source, middle = Envelopes(), Envelopes()
+    link = Link(1, source, middle)
+    frame = packet(8 << 20)
+    if enveloped:
+        source.share(frame)
+    came = link.write([frame])
+    tracemalloc.start()
+    assert link.read(came) == [frame]
+    middle.clear()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 2 * STEADY_ROOM
 
 
 def test_an_envelope_that_is_relayed_survives_the_next_read() -> None:

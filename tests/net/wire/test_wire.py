@@ -804,6 +804,8 @@ def test_a_large_packet_in_small_pieces_takes_linear_work() -> None:
 
 
 def test_the_room_grows_with_what_arrives_and_shrinks_when_it_is_read() -> None:
+    """It shrinks with the packet that is cut, not with the next byte of the peer."""
+    tracemalloc.start()
     buffer = PacketBuffer()
     largest = PREFIX.pack(wire.MAX_PACKET, CONTROL) + bytes(wire.MAX_PACKET - 1)
     assert len(buffer.room()) == packet_buffer.FIRST_ROOM
@@ -815,6 +817,10 @@ def test_the_room_grows_with_what_arrives_and_shrinks_when_it_is_read() -> None:
         received += buffer.feed(largest[arrived : arrived + room])
         arrived += room
     assert received == [(CONTROL, largest)]
+    received.clear()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < len(largest) + 2 * packet_buffer.STEADY_ROOM
     assert len(buffer.room()) == packet_buffer.STEADY_ROOM
 
 

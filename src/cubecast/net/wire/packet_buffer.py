@@ -45,15 +45,15 @@ class PacketBuffer:
     An incomplete packet is looked at again only when enough has come to complete it, and moved
     to the front once, so the work is linear in the bytes however they are cut.
 
-    The bytes of packets that were cut stay in place until the buffer is used again: an envelope
-    is opened from there, and copied only if it is relayed.
+    An envelope is opened where it was read, and copied only if it is relayed: its bytes stay in
+    place until the buffer is used again.
     """
 
     __slots__ = ("_cut", "_held", "_memory", "_needed", "_view", "limit")
 
     def __init__(self, limit: int = MAX_PACKET) -> None:
         self._held = 0
-        self._cut = -1  # where the packets end that were cut; -1: they are gone
+        self._cut = 0  # where packets end whose bytes are to stay in place for now
         self._needed = PREFIX.size
         self.limit = limit
         self._memory = bytearray(FIRST_ROOM)
@@ -61,14 +61,16 @@ class PacketBuffer:
 
     def room(self) -> memoryview:
         """Where the next bytes belong; never empty."""
-        self._drop()
+        if self._cut:
+            self._drop(self._cut)
         if self._held == len(self._memory):
             self._resize(2 * self._held)
         return self._view[self._held :]
 
     def head(self, count: int) -> bytes:
         """The first bytes that are held, `count` at most."""
-        self._drop()
+        if self._cut:
+            self._drop(self._cut)
         return bytes(self._memory[: min(count, self._held)])
 
     def filled(self, count: int) -> None:
@@ -77,7 +79,8 @@ class PacketBuffer:
 
     def packets(self) -> list[tuple[int, bytes]]:
         """The packets (kind, whole packet) that are complete."""
-        self._drop()
+        if self._cut:
+            self._drop(self._cut)
         held = self._held
         if held < self._needed:
             return []
@@ -95,17 +98,21 @@ class PacketBuffer:
                 break
             packets.append((kind, view[start:end].tobytes()))
             start = end
-        self._cut, self._needed = start, needed
+        self._needed = needed
+        if start:
+            self._drop(start)
         return packets
 
     def records(self, opener: PacketOpener) -> list[tuple[int, bytes]]:
-        """The packets in the sealed packets that are complete."""
-        self._drop()
+        """The packets in the sealed packets and envelopes that are complete."""
+        if self._cut:
+            self._drop(self._cut)
         held = self._held
         if held < self._needed:
             return []
         packets: list[tuple[int, bytes]] = []
         start = 0
+        enveloped = False
         needed = PREFIX.size
         while held - start >= PREFIX.size:
             length, kind = PREFIX.unpack_from(self._memory, start)
@@ -120,15 +127,21 @@ class PacketBuffer:
                 cut_packets(opener(body), self.limit, packets)
             elif kind == ENVELOPE:
                 packets.append((FRAME, opener.unwrap(body, self.limit)))
+                enveloped = True
             else:
                 raise WireError(f"a packet of kind {kind} that is not sealed")
             start = end
-        self._cut, self._needed = start, needed
+        self._needed = needed
+        if enveloped and not self._shrinks(start):
+            self._cut = start
+        elif start:
+            self._drop(start)
         return packets
 
     def first(self) -> tuple[int, bytes] | None:
         """The first packet only; what follows stays, to be cut when `limit` may be another."""
-        self._drop()
+        if self._cut:
+            self._drop(self._cut)
         if self._held < PREFIX.size:
             return None
         length, kind = PREFIX.unpack_from(self._memory)
@@ -138,7 +151,8 @@ class PacketBuffer:
         if end > self._held:
             return None
         packet = self._view[:end].tobytes()
-        self._cut, self._needed = end, PREFIX.size
+        self._needed = PREFIX.size
+        self._drop(end)
         return kind, packet
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
@@ -155,25 +169,33 @@ class PacketBuffer:
                 start += len(piece)
         return packets
 
-    def _drop(self) -> None:
-        """Move what lies behind the cut to the front, and choose the size of the next read."""
-        cut = self._cut
-        if cut < 0:
-            return
-        self._cut = -1
-        held, room = self._held, len(self._memory)
-        rest = held - cut
-        if rest:
-            self._view[:rest] = self._view[cut:held]
-        self._held = rest
-        if held == room < STEADY_ROOM:
-            self._resize(2 * room)
-        elif room > STEADY_ROOM > 2 * rest:
-            self._resize(STEADY_ROOM)
+    def _shrinks(self, cut: int) -> bool:
+        """Whether the memory is given back when the bytes before `cut` are gone."""
+        return len(self._memory) > STEADY_ROOM > 2 * (self._held - cut)
 
-    def _resize(self, size: int) -> None:
-        """Go on in memory of `size` bytes.  Nothing is resident before bytes are written to it."""
+    def _drop(self, cut: int) -> None:
+        """Move what lies behind the cut to the front, and choose the size of the next read.
+
+        Memory that is given back keeps its bytes for the views of it that there are.
+        """
+        self._cut = 0
+        held, room = self._held, len(self._memory)
+        if self._shrinks(cut):
+            self._resize(STEADY_ROOM, cut)
+        elif held == room < STEADY_ROOM:
+            self._resize(2 * room, cut)
+        else:
+            self._held = held - cut
+            if self._held:
+                self._view[: self._held] = self._view[cut:held]
+
+    def _resize(self, size: int, start: int = 0) -> None:
+        """Go on in memory of `size` bytes, with what is held from `start` on.
+
+        Nothing is resident before bytes are written to it.
+        """
         memory = bytearray(size)
         view = memoryview(memory)
-        view[: self._held] = self._view[: self._held]
-        self._memory, self._view = memory, view
+        held = self._held - start
+        view[:held] = self._view[start : self._held]
+        self._memory, self._view, self._held = memory, view, held
