@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from itertools import permutations
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from cubecast.net.node.node import Node
 from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.security.envelopes import (
     ENVELOPE_BYTES,
+    KEY_BYTES,
     LOCK_BYTES,
     Envelope,
     Envelopes,
@@ -56,7 +58,8 @@ class Link:
         key = bytes([number]) * 32
         self.cipher = CipherState(key)
         self.sealer = Sealer(self.cipher, here)
-        self.opener = Opener(CipherState(key), Envelopes() if there is None else there)
+        self.far_cipher = CipherState(key)
+        self.opener = Opener(self.far_cipher, Envelopes() if there is None else there)
         self.buffer = PacketBuffer(MAX_PACKET)
         self.read(self.write([FIRST]))
 
@@ -231,6 +234,20 @@ def test_the_envelope_of_another_connection_does_not_open() -> None:
     envelopes.share(frame)
     with pytest.raises(WireError, match="does not open"):
         other.read(one.write([frame]))
+
+
+def test_a_node_that_has_a_frames_key_can_exchange_the_frame_on_the_way() -> None:
+    """A member that is not only below the sender, but also between it and another node."""
+    envelopes = Envelopes()
+    to_liar, to_other = Link(1, envelopes), Link(2, envelopes)
+    frame, forged = packet(ENVELOPE_BYTES), packet(2 * ENVELOPE_BYTES)
+    envelopes.share(frame)
+    came, passing = to_liar.write([frame]), to_other.write([frame])
+    lock_at, frame_at = PREFIX.size, PREFIX.size + LOCK_BYTES
+    secret = to_liar.far_cipher.open(came[lock_at:frame_at])
+    exchanged = AESGCM(secret[:KEY_BYTES]).encrypt(secret[KEY_BYTES:], forged, None)
+    head = PREFIX.pack(1 + LOCK_BYTES + len(exchanged), ENVELOPE)
+    assert to_other.read(head + passing[lock_at:frame_at] + exchanged) == [forged]
 
 
 @pytest.mark.parametrize(

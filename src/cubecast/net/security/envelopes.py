@@ -8,7 +8,10 @@ on, so a frame for n nodes is sealed once and opened n times, not sealed and ope
 1. A key and its nonce seal one packet, ever.  Both are random, so what is known of one packet says
    nothing of any other, however many there are.
 2. Key and nonce are sealed under the connection's own key and number.  An envelope that is
-   changed, left out, repeated or moved does not open, as with any sealed packet.
+   changed, left out, repeated or moved does not open, as with any sealed packet, with one
+   exception: that seal binds the key, not the frame.  A node that gets the frame has its key.  If
+   it also is on the way between two other nodes, it can exchange the frame that passes there.  It
+   is a member then, which is trusted with frames that it relays (docs/security.md).
 3. An envelope is kept until the end of the burst in which it came or was written, so the table is
    bounded by what one burst reads and writes.  Until then it stays in the buffer that it was read
    into, and is copied only if it is sent on.
