@@ -9,6 +9,7 @@ import pytest
 from cubecast.net.links.connection import Connection
 from cubecast.net.links.faults import LinkFaults, Rule
 from cubecast.net.links.writes import Writes
+from cubecast.net.security.envelopes import ENVELOPE_BYTES, seal_envelope
 from cubecast.net.security.keys import Keys, Purpose
 from cubecast.net.wire.hello import NOBODY
 from cubecast.protocol.port import NodeId
@@ -111,6 +112,49 @@ async def test_a_connection_that_cannot_write_keeps_no_other_from_writing() -> N
         writes.add(page)
     writes.flush()
     assert (before.flushed, bad.told, after.flushed) == (1, [error], 1)
+
+
+class Hopeless(Page):
+    """A writer that cannot be told either that it cannot write."""
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+
+@live
+async def test_no_envelope_outlives_its_burst() -> None:
+    """Read or written, sent on or not."""
+    writes, envelope = Writes(), seal_envelope(bytes(ENVELOPE_BYTES))
+    for writers in ([], [Page()], [Page(), Page()]):
+        writes.begin()
+        writes.envelopes.keep(envelope)
+        writes.share(bytes(ENVELOPE_BYTES))
+        for page in writers:
+            writes.add(page)
+        assert len(writes.envelopes) == 2
+        writes.end()
+        assert len(writes.envelopes) == 0
+
+
+@live
+async def test_no_envelope_outlives_the_tick_that_shared_it() -> None:
+    """No connection has to write the packet: each may have closed."""
+    writes = Writes()
+    writes.share(bytes(ENVELOPE_BYTES))
+    assert len(writes.envelopes) == 1
+    await asyncio.sleep(0)
+    assert len(writes.envelopes) == 0
+
+
+@live
+async def test_no_envelope_outlives_a_burst_that_raises() -> None:
+    writes = Writes()
+    writes.begin()
+    writes.share(bytes(ENVELOPE_BYTES))
+    writes.add(Hopeless(TypeError("the transport is not what it was")))
+    with pytest.raises(TypeError, match="not what it was"):
+        writes.end()
+    assert len(writes.envelopes) == 0
 
 
 class Stubborn(asyncio.Transport):

@@ -68,9 +68,11 @@ class Writes:
     def flush(self) -> None:
         """Flush all writers; one that fails does not keep the others from writing."""
         waiting, self._waiting = self._waiting, []
-        for writer in waiting:
-            try:
-                writer.flush()
-            except Exception as error:
-                writer.failed(error)
-        self.envelopes.clear()
+        try:
+            for writer in waiting:
+                try:
+                    writer.flush()
+                except Exception as error:
+                    writer.failed(error)
+        finally:
+            self.envelopes.clear()
