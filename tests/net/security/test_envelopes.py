@@ -22,11 +22,12 @@ from cubecast.net.security.envelopes import (
     ENVELOPE_BYTES,
     KEY_BYTES,
     LOCK_BYTES,
+    NONCE_BYTES,
     Envelope,
     Envelopes,
     seal_envelope,
 )
-from cubecast.net.security.noise import CipherState
+from cubecast.net.security.noise import TAG_BYTES, CipherState
 from cubecast.net.security.sealing import Opener, Sealer, lock
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire import parts
@@ -43,6 +44,7 @@ from cubecast.net.wire.packets import (
 from cubecast.protocol.messages import Frame
 from support.live import TOPIC, cluster, join, live, still_works, subscribed, take, until
 
+SECRET = "open sesame, please"
 FIRST = PREFIX.pack(1, CONTROL)
 """The first packet of a connection has a seal to itself, so tests send it before frames."""
 
@@ -111,6 +113,14 @@ def test_small_packets_and_packets_for_one_node_have_no_envelope(frames: list[by
     assert data[4] != ENVELOPE
     assert link.read(data) == frames
     assert len(envelopes) == 0
+
+
+def test_a_packet_that_is_shared_is_held_so_that_no_other_is_taken_for_it() -> None:
+    """Packets are known by identity, which the next one takes when a packet is gone."""
+    envelopes = Envelopes()
+    envelopes.share(packet(ENVELOPE_BYTES))
+    for seed in range(20):
+        assert envelopes.of(packet(ENVELOPE_BYTES, seed=seed)) is None
 
 
 def test_a_relay_sends_the_envelope_on_as_it_came() -> None:
@@ -266,12 +276,21 @@ def test_an_envelope_holds_one_frame(content: bytes) -> None:
         buffer.records(opener)
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 15, 16, 24, 27])
-def test_a_key_that_is_too_short_is_refused(size: int) -> None:
+@pytest.mark.parametrize("size", [*range(LOCK_BYTES), LOCK_BYTES, LOCK_BYTES + TAG_BYTES - 1])
+def test_an_envelope_with_half_a_lock_or_no_frame_is_refused(size: int) -> None:
     cipher, opener = CipherState(bytes(32)), Opener(CipherState(bytes(32)), Envelopes())
-    sealed = cipher.seal(bytes(size))
+    envelope = seal_envelope(packet(50))
+    body = (lock(envelope, cipher) + envelope.sealed)[PREFIX.size :]
     with pytest.raises(WireError, match="does not open"):
-        opener.unwrap(memoryview(sealed), MAX_PACKET)
+        opener.unwrap(memoryview(body[:size]), MAX_PACKET)
+
+
+def test_an_envelope_has_the_documented_sizes() -> None:
+    envelope = seal_envelope(packet(ENVELOPE_BYTES))
+    record = lock(envelope, CipherState(bytes(32))) + envelope.sealed
+    assert (ENVELOPE_BYTES, KEY_BYTES, NONCE_BYTES, LOCK_BYTES) == (16 * 1024, 16, 12, 44)
+    assert len(record) == 49 + ENVELOPE_BYTES + 16
+    assert PREFIX.unpack_from(record) == (len(record) - 4, ENVELOPE)
 
 
 def test_the_largest_frame_fits() -> None:
@@ -302,20 +321,36 @@ def test_a_frame_above_the_limit_is_refused_in_an_envelope_too(excess: int) -> N
 # -- live nodes ------------------------------------------------------------------------------------
 
 
-@live
-async def test_large_messages_reach_every_node_of_a_sealed_cluster_in_envelopes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Through publishers and relays, with nothing kept afterwards."""
-    opened: Counter[int] = Counter()
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How many envelopes came, by the id of the table that they are kept in."""
+    found: Counter[int] = Counter()
     keep = Envelopes.keep
 
     def count(self: Envelopes, envelope: Envelope) -> None:
-        opened[id(self)] += 1
+        found[id(self)] += 1
         keep(self, envelope)
 
     monkeypatch.setattr(Envelopes, "keep", count)
-    async with cluster(5, secret="open sesame, please") as nodes:
+    return found
+
+
+@live
+async def test_a_large_frame_for_one_node_has_no_envelope(opened: Counter[int]) -> None:
+    async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
+        for node in nodes:
+            await node.publish(TOPIC, bytes(50_000))
+        for subscription in subscriptions:
+            await take(subscription, 2)
+    assert not opened
+
+
+@live
+async def test_large_messages_reach_every_node_of_a_sealed_cluster_in_envelopes(
+    opened: Counter[int],
+) -> None:
+    """Through publishers and relays, with nothing kept afterwards."""
+    async with cluster(5, secret=SECRET) as nodes:
         tables = [shell_of(node).writes.envelopes for node in nodes]
         async with subscribed(nodes) as subscriptions:
             sent = [random.Random(seed).randbytes(50_000) for seed in range(20)]
@@ -331,8 +366,8 @@ async def test_large_messages_reach_every_node_of_a_sealed_cluster_in_envelopes(
 @live
 async def test_a_newcomer_and_several_publishers_of_large_messages_agree() -> None:
     """The tree of each publisher is another one, so every node makes and relays envelopes."""
-    async with cluster(3, secret="open sesame, please") as nodes:
-        await join(nodes, secret="open sesame, please")
+    async with cluster(3, secret=SECRET) as nodes:
+        await join(nodes, secret=SECRET)
         async with subscribed(nodes) as subscriptions:
             for turn in range(5):
                 for node in nodes:
@@ -343,7 +378,6 @@ async def test_a_newcomer_and_several_publishers_of_large_messages_agree() -> No
 
 
 LIMIT = 100_000
-SECRET = "open sesame, please"
 
 
 class Oversized(Shell):

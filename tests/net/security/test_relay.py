@@ -16,7 +16,7 @@ from cubecast.net.security.handshake import Handshake
 from cubecast.net.security.keys import Keys
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.hello import AttachRequest, Hello, Refused, decode_greeting, encode_greeting
-from cubecast.net.wire.packets import ENVELOPE, HELLO, PREFIX, SEALED, VERSION
+from cubecast.net.wire.packets import ENVELOPE, FRAME, HELLO, PREFIX, SEALED, VERSION
 from cubecast.net.wire.views import encode_view
 from cubecast.protocol.cluster.views import Enter, Who
 from cubecast.testing.dialler import Dialler, DiallerParty
@@ -194,6 +194,23 @@ async def test_a_client_connection_is_never_a_members() -> None:
             client.write(PREFIX.pack(3, 3) + b"{}")
             await client.ended()
         assert all(len(node.members) == 2 for node in nodes)
+
+
+@live
+async def test_a_client_cannot_send_an_envelope(caplog: pytest.LogCaptureFixture) -> None:
+    """Before it attached and afterwards; what it holds is a frame, which members alone send."""
+    caplog.set_level(logging.WARNING, "cubecast")
+    frame = PREFIX.pack(1 + 20_000, FRAME) + bytes(20_000)
+    async with cluster(1, secret=SECRET) as nodes:
+        for first in (b"", encode_greeting(AttachRequest())):
+            caplog.clear()
+            async with raw(nodes[0]) as client:
+                await client.authenticate(SECRET, purpose="client")
+                if first:
+                    client.write(first)
+                client.write_clear(client.envelop(frame))
+                await client.ended()
+            assert "a packet of kind 1 from a client" in caplog.text
 
 
 @live
