@@ -107,9 +107,9 @@ class Dialler:
 
     def envelop(self, packet: bytes) -> bytes:
         """A packet in an envelope of its own; without a key the packet as it is."""
-        return packet if self._ciphers is None else self.address(seal_envelope(packet))
+        return packet if self._ciphers is None else self.locked(seal_envelope(packet))
 
-    def address(self, envelope: Envelope) -> bytes:
+    def locked(self, envelope: Envelope) -> bytes:
         """An envelope as this connection carries it."""
         assert self._ciphers is not None
         return lock(envelope, self._ciphers[0]) + envelope.sealed

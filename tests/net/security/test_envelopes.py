@@ -97,7 +97,7 @@ def test_no_two_frames_have_the_same_key() -> None:
     """The nonce is fixed by no counter, so the key must be new each time, for equal frames too."""
     frame = packet(ENVELOPE_BYTES)
     made = [seal_envelope(frame) for _ in range(100)]
-    assert len({one.key for one in made}) == len({one.sealed for one in made}) == 100
+    assert len({one.secret for one in made}) == len({one.sealed for one in made}) == 100
 
 
 @pytest.mark.parametrize(

@@ -30,31 +30,31 @@ from cubecast.net.security.noise import TAG_BYTES, Broken
 ENVELOPE_BYTES = 16 * 1024
 """Smaller packets are sealed for each connection: that costs less than a key of their own."""
 KEY_BYTES = 16
-"""AES-128: as strong as X25519, which the keys of connections come from, and a quarter faster."""
+"""AES-128: 128 bits, and a quarter faster than AES-256, which connections use."""
 NONCE_BYTES = 12
 LOCK_BYTES = KEY_BYTES + NONCE_BYTES + TAG_BYTES
 """The key and the nonce of an envelope, sealed for a connection."""
 
 
 class Envelope(NamedTuple):
-    """A packet, the key and nonce that it has to itself, and the packet sealed under them."""
+    """A packet, the secret (key and nonce) that it has to itself, and the packet sealed by it."""
 
     packet: bytes
-    key: bytes
+    secret: bytes
     sealed: bytes | memoryview
 
 
 def seal_envelope(packet: bytes) -> Envelope:
     """Seal a packet under a key of its own."""
-    key = os.urandom(KEY_BYTES + NONCE_BYTES)
-    sealed = AESGCM(key[:KEY_BYTES]).encrypt(key[KEY_BYTES:], packet, None)
-    return Envelope(packet, key, sealed)
+    secret = os.urandom(KEY_BYTES + NONCE_BYTES)
+    sealed = AESGCM(secret[:KEY_BYTES]).encrypt(secret[KEY_BYTES:], packet, None)
+    return Envelope(packet, secret, sealed)
 
 
-def open_envelope(key: bytes, sealed: bytes | memoryview) -> bytes:
-    """The packet that was sealed under `key`; `Broken` if it was another one."""
+def open_envelope(secret: bytes, sealed: bytes | memoryview) -> bytes:
+    """The packet that was sealed by `secret`; `Broken` if it was another one."""
     try:
-        return AESGCM(key[:KEY_BYTES]).decrypt(key[KEY_BYTES:], sealed, None)
+        return AESGCM(secret[:KEY_BYTES]).decrypt(secret[KEY_BYTES:], sealed, None)
     except (InvalidTag, ValueError) as error:
         raise Broken("an envelope that does not open") from error
 

@@ -29,7 +29,7 @@ RECORD_BYTES = 64 * 1024
 def lock(envelope: Envelope, cipher: CipherState) -> bytes:
     """What goes before a sealed frame on a connection: length, kind, and the frame's key."""
     length = 1 + LOCK_BYTES + len(envelope.sealed)
-    return PREFIX.pack(length, ENVELOPE) + cipher.seal(envelope.key)
+    return PREFIX.pack(length, ENVELOPE) + cipher.seal(envelope.secret)
 
 
 class Sealer:
@@ -109,12 +109,12 @@ class Opener:
         if length > limit:
             raise WireError(f"a packet of {length} bytes in an envelope")
         try:
-            key = self._cipher.open(body[:LOCK_BYTES])
+            secret = self._cipher.open(body[:LOCK_BYTES])
             sealed = body[LOCK_BYTES:]
-            packet = open_envelope(key, sealed)
+            packet = open_envelope(secret, sealed)
         except Broken:
             raise WireError(_BROKEN) from None
         if len(packet) < PREFIX.size or PREFIX.unpack_from(packet) != (len(packet) - 4, FRAME):
             raise WireError("an envelope that holds no frame")
-        self._envelopes.keep(Envelope(packet, key, sealed))
+        self._envelopes.keep(Envelope(packet, secret, sealed))
         return packet

@@ -171,16 +171,16 @@ class Insider(Liar):
         envelope = seal_envelope(frame)
         match random.randrange(9):
             case 0:
-                record = session.address(envelope) * 2
+                record = session.locked(envelope) * 2
             case 1:
-                record = session.address(envelope)
+                record = session.locked(envelope)
                 place = random.randrange(PREFIX.size, len(record))
                 record = record[:place] + bytes([record[place] ^ 1]) + record[place + 1 :]
             case 2:
-                record = session.address(envelope)[:-3]
+                record = session.locked(envelope)[:-3]
             case 3:
                 other = seal_envelope(frame)
-                record = session.address(envelope._replace(sealed=other.sealed))
+                record = session.locked(envelope._replace(sealed=other.sealed))
             case 4:
                 record = session.envelop(self.maker.make(CONTROL))
             case 5:
@@ -192,7 +192,7 @@ class Insider(Liar):
                 body = frame[PREFIX.size :] + bytes(length + 4 - len(frame))
                 record = session.envelop(PREFIX.pack(length, FRAME) + body)
             case _:
-                short = session.seal(envelope.key[: random.randrange(28)])
+                short = session.seal(envelope.secret[: random.randrange(28)])
                 record = PREFIX.pack(len(short) - 4, ENVELOPE) + short[PREFIX.size :]
         session.write_clear(record)
         self.latest.append(record)
