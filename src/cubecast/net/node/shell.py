@@ -52,6 +52,7 @@ from cubecast.net.reading.readers import Readers
 from cubecast.net.reading.subscribing import Subscribing
 from cubecast.net.security.access import Access, name_of
 from cubecast.net.security.audit import Audit
+from cubecast.net.security.envelopes import ENVELOPE_BYTES
 from cubecast.net.security.keys import Keys, Purpose, salt_of
 from cubecast.net.security.tls_network import TlsNetwork
 from cubecast.net.settings.config import NodeConfig
@@ -397,7 +398,7 @@ class Shell:
 
     def relay(self, peers: Sequence[NodeId], message: Any) -> None:
         packet = encode_frame(message)
-        if len(peers) > 1:
+        if len(packet) >= ENVELOPE_BYTES and len(peers) > 1:
             self.writes.share(packet)
         send = self.send
         for peer in peers:
