@@ -141,9 +141,12 @@ def test_reasons_that_are_none_are_gone() -> None:
 @pytest.mark.parametrize(
     ("ident", "axis", "values"),
     [
-        ("4.6-load", "every", {500, 100, 20, 15}), ("4.4-load", "every", {500, 460}),
-        ("4.5-load", "session_s", {60.0, 66.0, 68.0}), ("T.16-length", "events", {300, 600, 900}),
-        ("4.2-T1-hops", "hop", {101, 102}), ("4.4-acks", "messages", {128, 4096}),
+        ("4.6-load", "every", {500, 100, 20, 15}),
+        ("4.4-load", "every", {500, 460}),
+        ("4.5-load", "session_s", {60.0, 66.0, 68.0}),
+        ("T.16-length", "events", {300, 600, 900}),
+        ("4.2-T1-hops", "hop", {101, 102}),
+        ("4.4-acks", "messages", {128, 4096}),
         ("4.5-calls", "rate", {1.0, 10.0}),
     ],
 )
