@@ -143,11 +143,13 @@ def test_reasons_that_are_none_are_gone() -> None:
     [
         ("4.6-load", "every", {500, 100, 20, 15}),
         ("4.4-load", "every", {500, 460}),
-        ("4.5-load", "session_s", {60.0, 66.0, 68.0}),
+        ("4.5-load", "session_s", {60.0, 72.0}),
         ("T.16-length", "events", {300, 600, 900}),
         ("4.2-T1-hops", "hop", {101, 102}),
         ("4.4-acks", "messages", {128, 4096}),
         ("4.5-calls", "rate", {1.0, 10.0}),
+        ("B.4-load", "publishers", {0.0625}),
+        ("T.18-topics", "topics", {100}),
     ],
 )
 def test_a_claim_in_a_reason_has_its_points_in_the_grid(
