@@ -141,16 +141,31 @@ def test_reasons_that_are_none_are_gone() -> None:
 @pytest.mark.parametrize(
     ("ident", "axis", "values"),
     [
-        ("4.6-load", "every", {500, 20}), ("4.4-load", "every", {500, 460}),
-        ("4.5-load", "session_s", {60.0, 66.0, 68.0}), ("T.16-length", "events", {300, 600, 900}),
-        ("4.2-T1-hops", "hop", {101, 102}), ("4.4-acks", "messages", {128, 4096}),
+        ("4.6-load", "every", {500, 100, 20, 15}),
+        ("4.4-load", "every", {500, 460}),
+        ("4.5-load", "session_s", {60.0, 72.0}),
+        ("T.16-length", "events", {300, 600, 900}),
+        ("4.2-T1-hops", "hop", {101, 102}),
+        ("4.4-acks", "messages", {128, 4096}),
         ("4.5-calls", "rate", {1.0, 10.0}),
+        ("B.4-load", "publishers", {0.0625}),
+        ("T.18-topics", "topics", {100}),
     ],
 )
 def test_a_claim_in_a_reason_has_its_points_in_the_grid(
     ident: str, axis: str, values: set[float]
 ) -> None:
     assert values <= {point[axis] for point in SHIPPED[ident].points()}
+
+
+@pytest.mark.parametrize(
+    ("ident", "stated"),
+    [("4.6", {"every": 500}), ("T.16", {"topics": 1000, "subscriptions": 100})],
+)
+def test_a_reading_keeps_what_the_text_states(ident: str, stated: dict[str, int]) -> None:
+    """Other settings stand in a grid beside it."""
+    for point in SHIPPED[ident].points():
+        assert {name: point[name] for name in stated} == stated
 
 
 # -- the table itself ------------------------------------------------------------------------------
