@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from support.paths import ROOT
+from support.tools import load_tool
 
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-mutations = load("mutations")
-mutate = load("mutate")
+mutations = load_tool("mutations")
+mutate = load_tool("mutate")
 
 
 def changes(source: str, tmp_path: Path) -> set[str]:

@@ -1,0 +1,173 @@
+"""Renew published results (docs/results) from runs of some of the experiments.
+
+    python tools/join_results.py                 judge and tell what is published anew
+    python tools/join_results.py lab-results     with the experiments that lab-results has
+
+An experiment of `lab-results` replaces its points and figures.  All others keep theirs: their
+points are read back from points.csv, their figures stay as they are.  Verdicts and the page are
+made by the present code from the present experiments, so they never lag behind either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cubecast.lab.cells import Settings
+from cubecast.lab.experiment import Experiment, find, shipped
+from cubecast.lab.report.data import Findings
+from cubecast.lab.report.figures import draw_all, figure_names, save
+from cubecast.lab.report.markdown_and_csv import Figure, csv_of_rows, csv_of_verdicts, markdown_of
+from cubecast.lab.report.verdict_tables import judged
+from cubecast.lab.verdicts import Row
+from cubecast.spark.plain_tables import gather
+from cubecast.spark.results import Results
+
+PUBLISHED = Path("docs/results")
+MADE = "## How this was made"
+
+
+class JoinError(Exception):
+    """Points or pages that do not fit the experiments; one line."""
+
+
+def points_of(experiment: Experiment, lines: Sequence[Mapping[str, str]]) -> list[Row]:
+    """The rows of points.csv that belong to points of the experiment's grid.
+
+    The file has the settings that differ between points; they single out one point each.  A line
+    whose settings no point has any more is left out.
+    """
+    points = experiment.points()
+    named: dict[str, Settings | None] = {}
+    found = []
+    for line in lines:
+        text = line["settings"]
+        if text not in named:
+            named[text] = _point(experiment, points, json.loads(text))
+        settings = named[text]
+        if settings is not None:
+            mean, ci, n = float(line["mean"]), float(line["ci"]), int(line["n"])
+            found.append(Row(experiment.id, settings, line["metric"], mean, ci, n))
+    return found
+
+
+def _point(
+    experiment: Experiment, points: Sequence[Settings], told: Settings
+) -> Settings | None:
+    fits = [one for one in points if all(one.get(key) == value for key, value in told.items())]
+    if len(fits) > 1:
+        raise JoinError(f"{experiment.id}: {len(fits)} points have the settings {told}")
+    return fits[0] if fits else None
+
+
+def old_figures(page: str) -> dict[str, list[Figure]]:
+    """The figures of each experiment, as the page has them."""
+    found: dict[str, list[Figure]] = {}
+    experiment = ""
+    for line, after in zip(lines := page.split("\n"), [*lines[2:], "", ""], strict=True):
+        if line.startswith("## "):
+            experiment = line.split()[1]
+        elif match := re.fullmatch(r"!\[(.*)\]\((.*)\)", line):
+            figure = Figure(match[2], _plain(match[1]), [_plain(after[1:-1])])
+            found.setdefault(experiment, []).append(figure)
+    return found
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\([|*_`\\])", r"\1", text).replace("&lt;", "<").replace("&amp;", "&")
+
+
+def joined(published: Path, fresh: Findings) -> tuple[Findings, dict[str, list[Figure]]]:
+    """The findings of both, and the figures that stay."""
+    with (published / "points.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    figures = old_figures((published / "report.md").read_text(encoding="utf-8"))
+    renewed = {experiment.id for experiment in fresh.experiments}
+    rows: list[Row] = []
+    experiments = []
+    for experiment in map(find, shipped()):
+        if experiment.id in renewed:
+            settings = [dict(one) for one in experiment.points()]
+            own = [row for row in fresh.rows_of(experiment) if dict(row.settings) in settings]
+        else:
+            told = [one for one in lines if one["experiment"] == experiment.id]
+            own = points_of(experiment, told)
+        if own:
+            experiments.append(experiment)
+            rows += own
+    kept = {name: drawn for name, drawn in figures.items() if name not in renewed}
+    found = Findings(
+        experiments, rows, fresh.histograms, fresh.provenance, fresh.missing, fresh.failures
+    )
+    return found, kept
+
+
+def redraw(findings: Findings, renewed: Sequence[str], folder: Path) -> dict[str, list[Figure]]:
+    """Draw the figures of renewed experiments."""
+    found: dict[str, list[Figure]] = {}
+    for experiment in findings.experiments:
+        if experiment.id not in renewed:
+            continue
+        drawn = draw_all(
+            experiment, findings.rows_of(experiment), findings.histograms_of(experiment),
+            formats=["png"], width="page",
+        )  # fmt: skip
+        plots = figure_names(experiment)
+        for name, drawing in drawn.items():
+            if drawing is not None:
+                save(drawing, folder / name, ["png"])
+                figure = Figure(f"figures/{name}.png", plots[name].title, drawing.notes)
+                found.setdefault(experiment.id, []).append(figure)
+    return found
+
+
+def write(published: Path, findings: Findings, figures: Mapping[str, Sequence[Figure]]) -> None:
+    """Write points, verdicts and the page, and remove figures that the page does not show."""
+    before = (published / "report.md").read_text(encoding="utf-8")
+    made = before.partition(MADE)[2].strip("\n")
+    verdicts = {one.id: judged(one, findings.rows_of(one)) for one in findings.experiments}
+    shown = {one.id: figures.get(one.id, []) for one in findings.experiments}
+    page = markdown_of(findings, verdicts, shown)
+    head, _, new = page.partition(MADE)
+    lines = [line for line in (made, new.strip("\n")) if line]
+    _put(published / "points.csv", csv_of_rows(findings.rows))
+    _put(published / "verdicts.csv", csv_of_verdicts(verdicts.values()))
+    _put(published / "report.md", f"{head}{MADE}\n\n" + "\n".join(lines) + "\n")
+    used = {published / figure.file for drawn in shown.values() for figure in drawn}
+    for path in (published / "figures").iterdir():
+        if path not in used:
+            path.unlink()
+
+
+def _put(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="")
+
+
+def main() -> int:
+    """Parse the command line and renew the folder."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", nargs="?", help="a directory that `lab run --out` made")
+    parser.add_argument("--to", type=Path, default=PUBLISHED, help="(default: docs/results)")
+    options = parser.parse_args()
+    fresh = gather(Results(options.results)) if options.results else Findings((), ())
+    try:
+        findings, figures = joined(options.to, fresh)
+    except (JoinError, OSError) as error:
+        print(f"join_results: {error}", file=sys.stderr)
+        return 1
+    renewed = [experiment.id for experiment in fresh.experiments]
+    drawn = redraw(findings, renewed, options.to / "figures")
+    write(options.to, findings, {**figures, **drawn})
+    print(f"{options.to}: {len(findings.rows):,} points, {len(renewed)} experiments renewed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
