@@ -279,6 +279,42 @@ def test_the_reading_that_satisfies_most_is_the_one_that_counts() -> None:
     }
 
 
+def ranked(*, small: float, large: float, seeds: int = 5) -> str:
+    """The best of two readings, neither of which has a number: the small one has `seeds` seeds."""
+    places = [("vcube-ps", 8, "latency_mean", small, seeds),
+              ("srpt", 8, "latency_mean", small, seeds),
+              ("vcube-ps", 16, "pub_messages", large, 5),
+              ("srpt", 16, "pub_messages", large, 5)]  # fmt: skip
+    rows = [
+        Row("x", {"protocol": protocol, "nodes": nodes}, metric, mean, 0.0, n)
+        for protocol, nodes, metric, mean, n in places
+    ]
+    best = best_reading(judge(numbers(*THREE, readings=READINGS), rows))
+    assert best is not None
+    assert best.satisfied == 0
+    return best.reading
+
+
+def test_a_reading_does_not_win_for_want_of_seeds() -> None:
+    """One seed decides nothing, so nothing differs: that is no merit of a reading."""
+    assert ranked(small=1.0, large=1.0, seeds=1) == "large"
+    assert ranked(small=1.0, large=1.0) == "small", "of two equal readings the first"
+
+
+def test_of_readings_that_satisfy_as_many_the_one_that_keeps_more_bounds_is_best() -> None:
+    bounds = [
+        f'row = "{ident}"\nmetric = "latency_mean"\nat = {{ protocol = "{protocol}" }}\n'
+        for ident, protocol in (("J.4.5-ps", "vcube-ps"), ("J.4.5-srpt", "srpt"))
+    ]
+    rows = [
+        row("vcube-ps", 8, 99), Row("x", {"protocol": "srpt", "nodes": 8}, "latency_mean", 9, 0, 1),
+        row("vcube-ps", 16, 1, metric="pub_messages"), row("srpt", 16, 9, metric="pub_messages"),
+    ]  # fmt: skip
+    best = best_reading(judge(numbers(*bounds, readings=READINGS), rows))
+    assert best is not None
+    assert (best.reading, best.kept, best.differs) == ("large", 1, 1)
+
+
 def test_a_number_with_several_comparisons_needs_all_of_them() -> None:
     parts = [
         f'row = "J.4.6-times"\npart = "{nodes}"\nmetric = "latency_mean"\n'

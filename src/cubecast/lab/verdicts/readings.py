@@ -163,9 +163,18 @@ def _reading_verdict(experiment: str, reading: str, there: Sequence[RowVerdict])
 
 
 def best_reading(verdicts: Sequence[Verdict]) -> ReadingVerdict | None:
-    """The reading that satisfies most numbers; of several the one that contradicts fewest."""
+    """The reading that satisfies most numbers.
+
+    Of several the one that keeps most bounds; of these the one with most numbers decided; of these
+    the first of the experiment's file.  An undecided number ranks as one that differs, so a
+    reading gains nothing by having few seeds.
+    """
     found = reading_verdicts(verdicts)
-    return max(found, key=lambda one: (one.satisfied, -one.differs, one.kept), default=None)
+    return max(found, key=_rank, default=None)
+
+
+def _rank(one: ReadingVerdict) -> tuple[int, int, int]:
+    return one.satisfied, one.kept, -(one.undecided + one.not_measured)
 
 
 # -- all numbers of all papers ---------------------------------------------------------------------
