@@ -266,6 +266,46 @@ def test_the_tables_beside_the_page(tmp_path: Path) -> None:
         assert len(list(csv.DictReader(file))) == len(rows())
 
 
+CLAIMS = [
+    number(
+        what="a claim", row="J.4.1-hop", value=505, tolerance=5, absolute=True,
+        tolerance_from="limit of ours",
+    ),
+    number(
+        what="a majority", row="N.F7-40", value=600, unit="%", tolerance=0, bound="at least",
+        tolerance_from="limit of ours",
+    ),
+    number(
+        what="a table", row="J.T1-ps", value=0, unit="%", tolerance=0.1, absolute=True,
+        tolerance_from="printed digits", also=["pub_messages"] * 7,
+    ),
+]  # fmt: skip
+
+
+def test_claims_without_a_number_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
+    page = Outline(written(Findings([experiment(paper=CLAIMS)], rows()), tmp_path)).text
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for place in (page, text):
+        claims = place[place.index("Claims without a number") :]
+        assert claims.index("limit of ours") < claims.index("a claim")
+        assert "505 ± 5 u.t." in claims.replace("\u202f", " ")
+        assert "a majority" in place[: place.index("Claims without a number")]
+        assert "as the paper says" not in place
+
+
+def test_the_column_of_the_paper_has_what_the_paper_prints(tmp_path: Path) -> None:
+    """[N]'s 40 %, which our limit of a majority decides; a distribution is 0 from itself."""
+    report.write(Findings([experiment(paper=CLAIMS)], rows()), tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    lines = {line.split(" | ")[0]: line.split(" | ")[1:] for line in text.splitlines()}
+    (majority,) = [cells for what, cells in lines.items() if what.startswith("| a majority")]
+    assert majority[0] == "over 40\u202f%"
+    assert majority[2] == f"{MINUS}100\u202fpoints from our limit"
+    (table,) = [name for name in lines if name.startswith("| a table")]
+    assert "distance of the distributions (Kolmogorov-Smirnov)" in table
+    assert lines[table][0] == "0 by definition"
+
+
 def test_missing_and_failed_cells_are_named_first(tmp_path: Path) -> None:
     results = Findings([experiment()], rows(), (), MADE, MISSING, ["4.1 (nodes=8) seed 2: boom"])
     page = Outline(written(results, tmp_path)).text

@@ -23,7 +23,7 @@ def test_two_seeds_have_an_interval_and_decide() -> None:
     assert (found.verdict, found.n) == ("differs", 2)
     near = verdict(AT_8 + "value = 249.5\ntolerance = 0\n", twice)
     assert near.verdict == "undecided"
-    assert near.sentence == "The edge of 0 % is within our interval: take more seeds."
+    assert near.sentence == "The number is within our interval: take more seeds."
 
 
 def test_a_curve_has_as_many_seeds_as_its_poorest_point() -> None:

@@ -110,6 +110,35 @@ def test_exactly_allows_nothing_and_claims_have_limits_of_ours() -> None:
     )  # fmt: skip
 
 
+def test_a_limit_of_ours_is_called_so_and_not_what_a_paper_says() -> None:
+    """[N] prints "the majority" and 40 %: that a majority is half is a limit of ours."""
+    claim = f'row = "J.4.1-hop"\n{SRPT_8}value = 100\n'
+    majority = (
+        f'row = "N.F7-40"\n{SRPT_8}value = 50\nunit = "%"\ntolerance = 0\nbound = "at least"\n'
+    )
+    kept = [
+        (claim + "tolerance = 5\n", 104), (claim + "tolerance = 0\n", 100), (majority, 60),
+        (claim + 'tolerance = 0\nbound = "at most"\n', 9),
+    ]  # fmt: skip
+    said = {one(text, row("srpt", 8, ours)).sentence for text, ours in kept}
+    assert said == {"Within our limit."}
+    assert one(majority, row("srpt", 8, 20)).sentence == "Below our limit."
+    assert one(majority, row("srpt", 8, 51, 2.0)).sentence == (
+        "Our limit is within our interval: take more seeds."
+    )
+
+
+def test_both_parts_of_a_tolerance_are_told() -> None:
+    """What the print leaves open is 0.05; the rest is the spread of the paper's runs."""
+    found = one(f'row = "S.II-false-12.5-512"\n{SRPT_8}', row("srpt", 8, 2433.1))
+    assert found.sentence == "Within 245 messages (printed digits 0.05, spread of runs 244)."
+    assert found.allowed - found.spread == pytest.approx(0.05)
+    alone = one(f'row = "J.4.1-ps"\n{SRPT_8}', row("srpt", 8, 533.2))
+    assert alone.sentence == "Within 0.5 u.t. (printed digits)."
+    exact = one(f'row = "S.IV-1024"\n{SRPT_8}', row("srpt", 8, 1023))
+    assert exact.sentence == "Below it."
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [

@@ -16,7 +16,9 @@ from cubecast.lab.verdicts import Row
 
 TITLE = "The papers' experiments, redrawn"
 HEAD = ("what", "paper", "ours", "difference", "verdict", "why")
-NUMBERS = ("paper", "ours", "difference")
+CLAIMS_HEAD = ("what", "limit of ours", *HEAD[2:])
+NUMBERS = ("paper", "limit of ours", "ours", "difference")
+CLAIMS = "Claims without a number"
 MOST_LISTED = 20
 """The most missing or failed cells that are listed."""
 
@@ -45,8 +47,15 @@ def markdown_of(
         for figure in figures[experiment.id]:
             lines += [f"![{_escaped(figure.title)}]({figure.file})", ""]
             lines += [f"*{_escaped(' '.join(figure.notes))}*", ""]
-        lines += _verdict_lines(judged[experiment.id].lines)
-        lines += [f"- {_escaped(one)}" for one in judged[experiment.id].readings] + [""]
+        own = judged[experiment.id]
+        lines += _verdict_lines(HEAD, own.lines)
+        if own.claims:
+            lines += [
+                f"### {CLAIMS} of {experiment.id}",
+                "",
+                *_verdict_lines(CLAIMS_HEAD, own.claims),
+            ]
+        lines += [f"- {_escaped(one)}" for one in own.readings] + [""]
         lines += [f"Seeds: {seeds_text([row.n for row in findings.rows_of(experiment)])}.", ""]
     lines += _missing_lines(findings)
     lines += ["## How this was made", "", *map(_made_line, findings.provenance)]
@@ -81,11 +90,13 @@ def _made_line(made: Provenance) -> str:
     return f"- {_code(made.command)}: {facts}." if made.command else f"- {facts}."
 
 
-def _verdict_lines(lines: Sequence[VerdictRow]) -> list[str]:
-    if not lines:
-        return []
-    rule = ["---:" if name in NUMBERS else "---" for name in HEAD]
-    return [_row(HEAD), _row(rule), *(_row(_cells(line)) for line in lines), ""]
+def _verdict_lines(head: Sequence[str], lines: Sequence[VerdictRow]) -> list[str]:
+    return _table(head, map(_cells, lines)) if lines else []
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    rule = ["---:" if name in NUMBERS else "---" for name in head]
+    return [_row(head), _row(rule), *map(_row, lines), ""]
 
 
 def _cells(line: VerdictRow) -> list[str]:

@@ -19,7 +19,7 @@ from cubecast.lab.experiment import Experiment, Plot
 from cubecast.lab.report.curves import Rank, order_of
 from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.figures import Drawing, figure_names, inline
-from cubecast.lab.report.markdown_and_csv import MOST_LISTED, TITLE, listed_cells
+from cubecast.lab.report.markdown_and_csv import CLAIMS, MOST_LISTED, TITLE, listed_cells
 from cubecast.lab.report.papers import named_in
 from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, headline, total
 from cubecast.lab.report.wording import (
@@ -94,6 +94,7 @@ def page_of(
     verdicts = list(judged.values())
     return template.render(
         title=TITLE,
+        claims=CLAIMS,
         style=Markup(style),
         findings=findings,
         made=list(map(_made, findings.provenance)),

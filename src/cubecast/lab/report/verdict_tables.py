@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from cubecast.lab.experiment import Experiment
+from cubecast.lab.papers import rows
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.wording import NONE, difference_text, ours_text, paper_text
+from cubecast.lab.report.wording import DISTANCE, NONE, difference_text, ours_text, paper_text
 from cubecast.lab.verdicts import (
     Judgement,
     ReadingVerdict,
@@ -48,6 +49,7 @@ class VerdictRow:
     origin: str
     """The section of the paper, and the reading."""
     paper: str
+    """As printed; of a claim our limit."""
     ours: str
     difference: str
     verdict: str
@@ -60,6 +62,9 @@ class Judged:
     """The verdicts of an experiment, counted and in words."""
 
     lines: Sequence[VerdictRow]
+    """Of the numbers that papers print."""
+    claims: Sequence[VerdictRow]
+    """Of claims without a number, which limits of ours decide."""
     counts: dict[str, int]
     """{judgement: numbers}, each number once, in the reading that comes nearest."""
     table: Sequence[Sequence[object]]
@@ -69,12 +74,13 @@ class Judged:
     verdicts: Sequence[Verdict]
 
 
-def judged(experiment: Experiment, rows: Iterable[Row]) -> Judged:
+def judged(experiment: Experiment, measured: Iterable[Row]) -> Judged:
     """The verdicts on an experiment."""
-    verdicts = judge(experiment, rows)
+    verdicts = judge(experiment, measured)
     found = Counter(verdict.verdict for verdict in nearest_readings(verdicts))
     return Judged(
-        [_line(verdict) for verdict in verdicts],
+        [_line(verdict) for verdict in verdicts if verdict.counts],
+        [_line(verdict) for verdict in verdicts if not verdict.counts],
         {judgement: found[judgement] for judgement in JUDGEMENTS},  # type: ignore[index]
         [[getattr(verdict, name) for name in CSV_COLUMNS] for verdict in verdicts],
         _readings(verdicts),
@@ -116,8 +122,10 @@ def total(experiments: Iterable[Judged]) -> dict[str, int]:
 
 
 def _line(verdict: Verdict) -> VerdictRow:
+    printed = rows().get(verdict.row)
+    compared = f": {DISTANCE}" if printed is not None and printed.kind == "distribution" else ""
     return VerdictRow(
-        verdict.what,
+        verdict.what + compared,
         ", ".join(part for part in (verdict.section, verdict.accounting) if part),
         paper_text(verdict), ours_text(verdict), difference_text(verdict),
         verdict.verdict, verdict.sentence, verdict.n,

@@ -9,10 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cubecast.lab.cells import Settings, Value
+from cubecast.lab.papers import Printed, rows
 from cubecast.lab.verdicts import Verdict
 
 MINUS, NARROW, TIMES = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}", "\N{MULTIPLICATION SIGN}"
 NONE = "\N{EN DASH}"
+DISTANCE_FROM_ITSELF = "0 by definition"
+DISTANCE = "distance of the distributions (Kolmogorov-Smirnov)"
+"""What is compared of a distribution: it is 0 from itself."""
 
 PROTOCOL_NAMES = {
     "vcube-ps": "VCube-PS", "srpt": "SRPT", "srpt-b": "SRPT-B", "fixed-tree": "fixed tree",
@@ -134,8 +138,31 @@ def measured(mean: float, ci: float) -> str:
 
 
 def paper_text(verdict: Verdict) -> str:
-    """The number as the paper prints it."""
+    """The number as the paper prints it; of a claim without a number our limit."""
+    printed = rows().get(verdict.row)
+    if not verdict.counts:
+        return limit_text(verdict)
+    if printed is not None and printed.kind in ("distribution", "over"):
+        return printed_text(printed)
     return with_unit(plain(verdict.paper), verdict.unit)
+
+
+def printed_text(printed: Printed) -> str:
+    """A row of the papers' table as the paper prints it, with the word that makes it a bound."""
+    if printed.kind == "distribution":
+        return DISTANCE_FROM_ITSELF
+    word = "" if printed.kind == "value" else f"{printed.kind} "
+    return word + with_unit(plain(printed.number), printed.unit)
+
+
+def limit_text(verdict: Verdict) -> str:
+    """A limit of ours: "≤ 10 %", "100 ± 5 u.t."."""
+    value, allowed = verdict.paper, verdict.allowed
+    if sign := {"at most": "≤", "at least": "≥"}.get(verdict.bound):
+        edge = value + allowed if verdict.bound == "at most" else value - allowed
+        return f"{sign} {with_unit(plain(edge), verdict.unit)}"
+    text = f"{plain(value)} ± {plain(allowed)}" if allowed else plain(value)
+    return with_unit(text, verdict.unit)
 
 
 def ours_text(verdict: Verdict) -> str:
@@ -157,7 +184,8 @@ def difference_text(verdict: Verdict) -> str:
     else:
         text = f"{plain(round(100 * size / abs(verdict.paper), 1))}{NARROW}%"
     nothing = text.startswith("0") and text[1:2] not in (".", ",")
-    return text if nothing else signed(text, verdict.difference, plus=True)
+    told = text if nothing else signed(text, verdict.difference, plus=True)
+    return f"{told} from our limit" if verdict.counts and verdict.limited else told
 
 
 def seeds_text(counts: Sequence[int]) -> str:
