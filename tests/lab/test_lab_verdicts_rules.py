@@ -370,13 +370,51 @@ def test_the_headline_counts_every_printed_number_once() -> None:
     found = {one.paper: one for one in headline(verdicts)}
     assert list(found) == ["J", "S", "B", "T", "N"]
     for letter, one in found.items():
-        assert sum(one.counts.values()) == one.numbers
+        assert sum(one.counts.values()) + sum(one.follow.values()) == one.numbers
+        assert sum(one.counts.values()) == one.results
         assert one.numbers == sum(row.counts for row in papers.papers()[letter].number)
     assert found["J"].counts["one reading"] == 1
     assert (found["J"].counts["differs"], found["J"].near) == (1, 1)
     assert str(found["J"]) == (
-        "[J] prints 40 numbers: 1 come out in one reading of their experiment, 1 differ (1 of these"
-        " by at most 5 %), 38 are not measured."
+        "[J] prints 40 numbers, 37 of them results of runs: 1 comes out in one reading of its"
+        " experiment, 0 come out in some other reading only, 1 differs (1 of these by at most 5 %),"
+        " 35 are not measured. 3 follow from the settings alone: 3 are not measured."
+    )
+
+
+def test_a_number_that_follows_from_the_settings_is_counted_apart() -> None:
+    """J.4.5-46 is 4000 · ln 2 / 60 in any run: it makes no reading better, nor a paper."""
+    both = [
+        f'row = "{ident}"\nmetric = "latency_mean"\nat = {{ protocol = "{protocol}" }}\n'
+        for ident, protocol in (("J.4.5-46", "vcube-ps"), ("J.4.1-srpt", "srpt"))
+    ]
+    rows = [
+        row("vcube-ps", 8, 46), row("srpt", 8, 1),
+        row("vcube-ps", 16, 1, metric="pub_messages"), row("srpt", 16, 720, metric="pub_messages"),
+    ]  # fmt: skip
+    verdicts = judge(numbers(*both, readings=READINGS), rows)
+    assert [one.follows for one in verdicts] == [True, True, False, False]
+    assert [(one.reading, one.satisfied, one.of) for one in reading_verdicts(verdicts)] == [
+        ("small", 0, 1), ("large", 1, 1),
+    ]  # fmt: skip
+    found = headline(verdicts)[0]
+    assert found.counts["one reading"] == 1
+    assert found.follow == {"some reading": 1, "not measured": 2}
+
+
+def test_an_experiment_of_inputs_alone_has_outcomes_and_no_reading() -> None:
+    verdicts = judge(numbers(f'row = "T.F9-50"\n{SRPT_8}'), [row("srpt", 8, 50)])
+    assert best_reading(verdicts) is None
+    assert outcomes(verdicts)["T.F9-50"].outcome == "one reading"
+
+
+def test_numbers_of_a_file_of_ones_own_are_counted_after_those_of_the_papers() -> None:
+    own = f'section = "s"\nwhat = "w"\nvalue = 5\ntolerance = 0\n{SRPT_8}'
+    *papers_own, last = headline(judge(numbers(own), [row("srpt", 8, 5)]))
+    assert [one.paper for one in papers_own] == ["J", "S", "B", "T", "N"]
+    assert str(last) == (
+        "The experiments' own files state 1 number: 1 comes out in one reading of its experiment,"
+        " 0 come out in some other reading only."
     )
 
 

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.verdict_tables import CSV_COLUMNS, Judged, VerdictRow, headline
+from cubecast.lab.report.verdict_tables import CSV_COLUMNS, Judged, NumberRow, VerdictRow, accounts
 from cubecast.lab.report.wording import seeds_text, varying
 from cubecast.lab.verdicts import Row
 
 TITLE = "The papers' experiments, redrawn"
 HEAD = ("what", "paper", "ours", "difference", "verdict", "why")
 CLAIMS_HEAD = ("what", "limit of ours", *HEAD[2:])
+NUMBERS_HEAD = ("number", "paper", "outcome", "judged in", "comes out in", "why", "shown by")
 NUMBERS = ("paper", "limit of ours", "ours", "difference")
 CLAIMS = "Claims without a number"
 MOST_LISTED = 20
@@ -35,11 +36,14 @@ def markdown_of(
     findings: Findings, judged: Mapping[str, Judged], figures: Mapping[str, Sequence[Figure]]
 ) -> str:
     """The report as a page of a documentation: figures, verdicts, the commands that made it."""
-    lines = [f"# {TITLE}", "", "", *(f"- {one}" for one in headline(list(judged.values()))), ""]
+    found = accounts(list(judged.values()))
+    lines = [f"# {TITLE}", "", "", *(f"- {one}" for one in found.sentences), ""]
     papers = named_in(experiment.source for experiment in findings.experiments)
     lines += [f"- [{letter}] {_escaped(title)}" for letter, title in papers.items()]
     beside = "`points.csv` has every mean with its interval, `verdicts.csv` every verdict."
     lines += ["", beside, ""]
+    for letter, numbers in found.tables.items():
+        lines += [f"## The numbers of [{letter}]", "", *_table(NUMBERS_HEAD, map(_told, numbers))]
     for experiment in findings.experiments:
         title, source = _escaped(experiment.title), _escaped(experiment.source)
         lines += [f"## {experiment.id} {title}", "", f"{source}.", ""]
@@ -103,6 +107,13 @@ def _cells(line: VerdictRow) -> list[str]:
     return [
         f"{line.what} ({line.origin})", line.paper, line.ours, line.difference, line.verdict,
         line.sentence,
+    ]  # fmt: skip
+
+
+def _told(row: NumberRow) -> list[str]:
+    return [
+        f"{row.what} ({row.section})", row.paper, row.outcome, row.place, row.reproduced_in,
+        row.reason, row.shown_by,
     ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.figures import Drawing, figure_names, inline
 from cubecast.lab.report.markdown_and_csv import CLAIMS, MOST_LISTED, TITLE, listed_cells
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, headline, total
+from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, accounts
 from cubecast.lab.report.wording import (
     NONE,
     counted,
@@ -91,7 +91,7 @@ def page_of(
     folder = files("cubecast.lab.report")
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     style = (folder / "report.css").read_text(encoding="utf-8")
-    verdicts = list(judged.values())
+    numbers = accounts(list(judged.values()))
     return template.render(
         title=TITLE,
         claims=CLAIMS,
@@ -101,8 +101,10 @@ def page_of(
         latest=findings.provenance[-1] if findings.provenance else Provenance(),
         quick=any(one.quick for one in findings.provenance),
         missing=listed_cells(findings),
-        headline=headline(verdicts),
-        counts=total(verdicts),
+        headline=numbers.sentences,
+        counts=numbers.counts,
+        compared=numbers.by_experiment,
+        tables=numbers.tables,
         signs=SIGNS,
         meanings=MEANINGS,
         counted=counted,
@@ -111,6 +113,7 @@ def page_of(
             _section(findings, one, judged[one.id], pictures[one.id])
             for one in findings.experiments
         ],
+        ids={one.id for one in findings.experiments},
         formats=formats,
         most=MOST_LISTED,
     ) + "\n"  # fmt: skip

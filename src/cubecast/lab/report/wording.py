@@ -199,5 +199,10 @@ def seeds_text(counts: Sequence[int]) -> str:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """ "3 reproduced, 1 differs": the counts above 0."""
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    """ "3 reproduced, 1 differs", "2 differ": the counts above 0."""
+    plural = {"differs": "differ"}
+    return ", ".join(
+        f"{count} {name if count == 1 else plural.get(name, name)}"
+        for name, count in counts.items()
+        if count
+    )

@@ -76,6 +76,8 @@ class Verdict:
     """Whether ours should equal the number, or the number is a bound."""
     spread: float = 0.0
     """The part of `allowed` that is the spread of the paper's own mean; the rest is the print's."""
+    follows: bool = False
+    """Whether the number follows from the settings alone: then it is no result of runs."""
 
     @property
     def limited(self) -> bool:
@@ -89,21 +91,6 @@ def judge(experiment: Experiment, rows: Iterable[Row]) -> list[Verdict]:
     return [judge_number(experiment.id, number, own) for number in experiment.paper]
 
 
-def nearest_readings(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """One verdict for each number of a paper: of its readings the one that comes nearest.
-
-    It flatters: `readings.outcomes` asks whether one reading satisfies all numbers.
-    """
-    order = ("reproduced", "kept, not reached", "undecided", "differs", "not measured")
-    found: dict[tuple[str, str, str], Verdict] = {}
-    for verdict in verdicts:
-        number = (verdict.experiment, verdict.section, verdict.what)
-        best = found.setdefault(number, verdict)
-        if order.index(verdict.verdict) < order.index(best.verdict):
-            found[number] = verdict
-    return list(found.values())
-
-
 def judge_number(experiment: str, number: PaperNumber, rows: Sequence[Row]) -> Verdict:
     """The verdict on one number in one reading; the rows are the experiment's."""
     ours = our_value(number, rows)
@@ -112,7 +99,7 @@ def judge_number(experiment: str, number: PaperNumber, rows: Sequence[Row]) -> V
             experiment, number.section, number.what, number.accounting, number.unit, number.value,
             None, 0.0, None, "not measured", "Not among the points of this run.", 0,
             number.row, number.counts, _tolerance(number), tolerance_from=number.tolerance_from,
-            bound=number.bound,
+            bound=number.bound, follows=number.follows,
         )  # fmt: skip
     reach, tolerance, spread = _reach(number, ours), _tolerance(number), _spread(number, ours)
     allowed = tolerance + spread
@@ -125,6 +112,7 @@ def judge_number(experiment: str, number: PaperNumber, rows: Sequence[Row]) -> V
         _sentence(number, ours, judgement, spread), ours.n, number.row, number.counts,
         allowed, reach, number.tolerance_from,
         number.reason if told else "", number.shown_by if told else "", number.bound, spread,
+        number.follows,
     )  # fmt: skip
 
 
