@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.verdict_tables import CSV_COLUMNS, Judged, NumberRow, VerdictRow, accounts
+from cubecast.lab.report.verdict_tables import (
+    CSV_COLUMNS,
+    Judged,
+    NumberRow,
+    VerdictRow,
+    printed_numbers,
+)
 from cubecast.lab.report.wording import seeds_text, varying
 from cubecast.lab.verdicts import Row
 
@@ -36,7 +42,7 @@ def markdown_of(
     findings: Findings, judged: Mapping[str, Judged], figures: Mapping[str, Sequence[Figure]]
 ) -> str:
     """The report as a page of a documentation: figures, verdicts, the commands that made it."""
-    found = accounts(list(judged.values()))
+    found = printed_numbers(list(judged.values()))
     lines = [f"# {TITLE}", "", "", *(f"- {one}" for one in found.sentences), ""]
     papers = named_in(experiment.source for experiment in findings.experiments)
     lines += [f"- [{letter}] {_escaped(title)}" for letter, title in papers.items()]

@@ -21,7 +21,7 @@ from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.figures import Drawing, figure_names, inline
 from cubecast.lab.report.markdown_and_csv import CLAIMS, MOST_LISTED, TITLE, listed_cells
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, accounts
+from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, printed_numbers
 from cubecast.lab.report.wording import (
     NONE,
     counted,
@@ -91,7 +91,7 @@ def page_of(
     folder = files("cubecast.lab.report")
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     style = (folder / "report.css").read_text(encoding="utf-8")
-    numbers = accounts(list(judged.values()))
+    numbers = printed_numbers(list(judged.values()))
     return template.render(
         title=TITLE,
         claims=CLAIMS,

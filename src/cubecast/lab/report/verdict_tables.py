@@ -100,7 +100,7 @@ class NumberRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
+class PrintedNumbers:
     """The printed numbers of all papers that some experiments name, each once."""
 
     sentences: Sequence[str]
@@ -169,12 +169,12 @@ def _alone(one: ReadingVerdict) -> str:
     return next(word for word, count in words.items() if count)
 
 
-def accounts(experiments: Sequence[Judged]) -> Accounts:
+def printed_numbers(experiments: Sequence[Judged]) -> PrintedNumbers:
     """The outcomes of all numbers of the papers that the experiments name."""
     verdicts = [verdict for one in experiments for verdict in one.verdicts]
     if not verdicts:
         nothing = dict.fromkeys(MEANINGS, 0)
-        return Accounts(["These experiments name no number of a paper."], nothing, {}, {})
+        return PrintedNumbers(["These experiments name no number of a paper."], nothing, {}, {})
     found = outcomes(verdicts)
     named = {*named_in(verdict.section for verdict in verdicts if verdict.row), ""}
     shown = [one for one in headline_of(found) if one.paper in named]
@@ -187,7 +187,7 @@ def accounts(experiments: Sequence[Judged]) -> Accounts:
     for ident, one in found.items():
         if ident in rows() and ident[0] in tables:
             tables[ident[0]].append(_number_row(one))
-    return Accounts([str(one) for one in shown], _total(shown), by_experiment, tables)
+    return PrintedNumbers([str(one) for one in shown], _total(shown), by_experiment, tables)
 
 
 def _total(shown: Iterable[Headline]) -> dict[str, int]:
