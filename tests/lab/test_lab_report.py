@@ -302,8 +302,13 @@ def test_claims_without_a_number_stand_in_a_table_of_their_own(tmp_path: Path) -
 
 def test_the_column_of_the_paper_has_what_the_paper_prints(tmp_path: Path) -> None:
     """[N]'s 40 %, which our limit of a majority decides; a distribution is 0 from itself."""
-    report.write(Findings([experiment(paper=CLAIMS)], rows()), tmp_path)
+    bound = number(
+        what="a bound", row="J.4.2-more", value=38.8, unit="%", tolerance=0.05, absolute=True,
+        bound="up to", tolerance_from="printed digits",
+    )  # fmt: skip
+    report.write(Findings([experiment(paper=[*CLAIMS, bound])], rows()), tmp_path)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "| a bound ([J] 4.1) | up to 38.8\u202f% |" in text
     lines = {line.split(" | ")[0]: line.split(" | ")[1:] for line in text.splitlines()}
     (majority,) = [cells for what, cells in lines.items() if what.startswith("| a majority")]
     assert majority[0] == "over 40\u202f%"
@@ -355,6 +360,7 @@ def test_every_printed_number_has_a_row_in_the_table_of_its_paper(tmp_path: Path
     srpt = by_name[f"{queues} (Kolmogorov-Smirnov) (Table 1)"]
     assert srpt == ["0 by definition", "differs", "4.1, one", "0 of 2", "Load.", "4.2"]
     assert by_name[f"{queues} (Kolmogorov-Smirnov) (Table I)"][4] == "As [J]. Load."
+    assert by_name["physical links after 8 rounds (Figure 6)"][0] == "about 15\u202flinks"
     size = by_name["topics of universe L0 (Table 1)"]
     assert size[1:4] == ["not compared", NONE, NONE]
     assert size[4].endswith("The whole trace, which is not public.")

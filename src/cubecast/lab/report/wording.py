@@ -139,19 +139,19 @@ def measured(mean: float, ci: float) -> str:
 
 def paper_text(verdict: Verdict) -> str:
     """The number as the paper prints it; of a claim without a number our limit."""
-    printed = rows().get(verdict.row)
     if not verdict.counts:
         return limit_text(verdict)
-    if printed is not None and printed.kind in ("distribution", "over"):
-        return printed_text(printed)
-    return with_unit(plain(verdict.paper), verdict.unit)
+    printed = rows().get(verdict.row)
+    return printed_text(printed) if printed else with_unit(plain(verdict.paper), verdict.unit)
 
 
 def printed_text(printed: Printed) -> str:
-    """A row of the papers' table as the paper prints it, with the word that makes it a bound."""
+    """A row of the papers' table as the paper prints it, with the word before it."""
     if printed.kind == "distribution":
         return DISTANCE_FROM_ITSELF
     word = "" if printed.kind == "value" else f"{printed.kind} "
+    if printed.tolerance_from == "the word about":
+        word += "about "
     return word + with_unit(plain(printed.number), printed.unit)
 
 
