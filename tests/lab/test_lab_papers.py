@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -52,17 +53,37 @@ def test_a_row_is_compared_in_one_experiment_only() -> None:
     assert not {name: where for name, where in found.items() if len(where) > 1}
 
 
-NAMED = ("98", "97.5", "7.6", "44", "50", "1024", "1.1", "4")
+NAMED = {
+    "J.4.2-98": "98", "S.II-97.5": "97.5", "S.II-share": "7.6", "J.4.2-44": "44",
+    "J.4.2-50": "50", "S.IV-1024": "1024", "J.4.5-1.1": "1.1", "B.F4-4": "4",
+}  # fmt: skip
+"""By row, as several rows print the same digits."""
 
 
 def test_numbers_that_were_missing_are_compared() -> None:
-    compared = {row(ident).printed for ident in COMPARED if row(ident).counts}
-    assert compared >= set(NAMED)
+    assert {ident: row(ident).printed for ident in NAMED if ident in COMPARED} == NAMED
 
 
 def test_how_many_numbers_each_paper_prints() -> None:
     found = {letter: sum(one.counts for one in paper.number) for letter, paper in papers().items()}
     assert found == {"J": 40, "S": 39, "B": 3, "T": 9, "N": 40}
+
+
+def test_how_many_numbers_follow_from_the_settings_alone() -> None:
+    """The sizes of [N]'s universes are its Table 1; the others are arithmetic, as told."""
+    found = {
+        letter: [one.id for one in paper.number if one.follows_from]
+        for letter, paper in papers().items()
+    }
+    assert len(found["N"]) == 36
+    assert all(re.match(r"N\.T1-[LW]\d-", ident) for ident in found["N"])
+    assert {letter: found[letter] for letter in "JSBT"} == {
+        "J": ["J.4.2-50", "J.4.5-46", "J.4.5-1.1"], "S": ["S.IV-50", "S.IV-1024"], "B": [],
+        "T": ["T.F9-50"],
+    }  # fmt: skip
+    replaced = math.log(2) / 60
+    for ident, value in (("J.4.5-46", 4000 * replaced), ("J.4.5-1.1", 100 * replaced)):
+        assert abs(row(ident).number - value) < row(ident).tolerance
 
 
 # -- tolerances ------------------------------------------------------------------------------------
@@ -181,12 +202,20 @@ def test_a_reading_keeps_what_the_text_states(ident: str, stated: dict[str, int]
         ({"place": 10.0}, "place needs place_from"),
         ({"same_as": "J.9"}, "no row 'J.9'"),
         ({"tolerance_from": "limit of ours"}, "no limit of ours"),
+        ({"kind": "setting", "follows_from": "it"}, "is of a printed number"),
     ],
 )
 def test_a_wrong_row_is_refused(changes: dict[str, object], said: str) -> None:
     plain: dict[str, object] = {"id": "J.1", "section": "1", "says": "it", "printed": "5"}
     with pytest.raises(PaperError, match=said):
         _check([Printed(**{**plain, **changes})])  # type: ignore[arg-type]
+
+
+def test_a_number_that_two_papers_print_follows_from_the_settings_in_both() -> None:
+    first = Printed(id="J.1", section="1", says="it", printed="5", follows_from="5 nodes")
+    other = Printed(id="S.1", section="1", says="it", printed="5", same_as="J.1")
+    with pytest.raises(PaperError, match=r"S\.1: follows_from is not that of J\.1"):
+        _check([first, other])
 
 
 def test_ids_are_unique_and_unknown_ones_are_refused() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import random
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -17,8 +17,8 @@ from cubecast.lab import report
 from cubecast.lab.cells import Settings
 from cubecast.lab.experiment import Block, Experiment, PaperNumber, Plot, Seeds
 from cubecast.lab.report.data import Findings, HistogramRow, Provenance
-from cubecast.lab.report.wording import MINUS, difference_text, measured, plain, setting_label
-from cubecast.lab.verdicts import Row, Verdict
+from cubecast.lab.report.wording import MINUS, NONE, difference_text, measured, plain, setting_label
+from cubecast.lab.verdicts import Row, Verdict, headline
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -28,7 +28,7 @@ from cubecast.lab.report.curve_styles import PAPER, PROTOCOL_COLOURS, SIZES, loo
 from cubecast.lab.report.curves import buckets_of, curves_of, shown_in
 from cubecast.lab.report.paper_marks import marks
 from cubecast.lab.report.plots import draw_on
-from cubecast.lab.report.verdict_tables import SIGNS
+from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS
 
 EVIL = """<script>alert("x & 'y'")</script>"""
 NODES = [8, 64, 1024]
@@ -165,7 +165,11 @@ def test_the_page_has_every_experiment_and_every_verdict(tmp_path: Path) -> None
             assert page.text.count(said) == 2, "once in each experiment: no table twice"
     for judgement in ("reproduced", "differs", "undecided", "not measured"):
         assert f"{SIGNS[judgement]} {judgement}" in page.text
-    assert "1 reproduced 0 kept, not reached 1 differs 1 undecided 5 not measured" in page.text
+    assert (
+        "1 reproduced 0 in another reading only 0 kept, not reached 1 differs 1 undecided"
+        " 5 not measured 0 not compared 0 from the settings alone"
+    ) in page.text
+    assert "The experiments' own files state 8 numbers: 1 comes out in one reading" in page.text
     assert "1 reproduced, 1 differs, 1 undecided, 1 not measured" in page.text
     assert "Because." in page.text
     assert MADE[0].command in page.text
@@ -219,7 +223,10 @@ def test_a_run_without_a_single_point_says_so(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("figures/*"))) == 6
     page = Outline(written(Findings([one], [], []), tmp_path))
     assert page.text.count("None of its points was measured in this run.") == 3
-    assert "0 reproduced 0 kept, not reached 0 differs 0 undecided 4 not measured" in page.text
+    assert (
+        "0 reproduced 0 in another reading only 0 kept, not reached 0 differs 0 undecided"
+        " 4 not measured"
+    ) in page.text
     assert "svg" not in page.tags
     assert not list(tmp_path.glob("figures/*")), "figures of an earlier report are not this one's"
 
@@ -264,6 +271,152 @@ def test_the_tables_beside_the_page(tmp_path: Path) -> None:
     assert verdicts[3]["ours"] == ""
     with (tmp_path / "points.csv").open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == len(rows())
+
+
+CLAIMS = [
+    number(
+        what="a claim", row="J.4.1-hop", value=505, tolerance=5, absolute=True,
+        tolerance_from="limit of ours",
+    ),
+    number(
+        what="a majority", row="N.F7-40", value=600, unit="%", tolerance=0, bound="at least",
+        tolerance_from="limit of ours",
+    ),
+    number(
+        what="a table", row="J.T1-ps", value=0, unit="%", tolerance=0.1, absolute=True,
+        tolerance_from="printed digits", also=["pub_messages"] * 7,
+    ),
+]  # fmt: skip
+
+
+def test_claims_without_a_number_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
+    page = Outline(written(Findings([experiment(paper=CLAIMS)], rows()), tmp_path)).text
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for place in (page, text):
+        claims = place[place.index("Claims without a number") :]
+        assert claims.index("limit of ours") < claims.index("a claim")
+        assert "505 ± 5 u.t." in claims.replace("\u202f", " ")
+        assert "a majority" in place[: place.index("Claims without a number")]
+        assert "as the paper says" not in place
+
+
+def test_the_column_of_the_paper_has_what_the_paper_prints(tmp_path: Path) -> None:
+    """[N]'s 40 %, which our limit of a majority decides; a distribution is 0 from itself."""
+    bound = number(
+        what="a bound", row="J.4.2-more", value=38.8, unit="%", tolerance=0.05, absolute=True,
+        bound="up to", tolerance_from="printed digits",
+    )  # fmt: skip
+    report.write(Findings([experiment(paper=[*CLAIMS, bound])], rows()), tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "| a bound ([J] 4.1) | up to 38.8\u202f% |" in text
+    lines = {line.split(" | ")[0]: line.split(" | ")[1:] for line in text.splitlines()}
+    (majority,) = [cells for what, cells in lines.items() if what.startswith("| a majority")]
+    assert majority[0] == "over 40\u202f%"
+    assert majority[2] == f"{MINUS}100\u202fpoints from our limit"
+    (table,) = [name for name in lines if name.startswith("| a table")]
+    assert "distance of the distributions (Kolmogorov-Smirnov)" in table
+    assert lines[table][0] == "0 by definition"
+
+
+OF_J = [
+    number(
+        what="VCube-PS", row="J.4.1-ps", value=500, tolerance=5, absolute=True, accounting="one",
+        tolerance_from="printed digits",
+    ),
+    number(
+        what="VCube-PS", row="J.4.1-ps", value=400, tolerance=5, absolute=True, accounting="two",
+        tolerance_from="printed digits", reason="Because.", shown_by="4.1",
+    ),
+    number(
+        what="queue", row="J.T1-srpt", value=1, tolerance=0.1, accounting="one",
+        tolerance_from="printed digits", reason="Load.", shown_by="4.2",
+    ),
+    number(
+        what="joins", row="J.4.5-46", value=500, tolerance=50, absolute=True, accounting="one",
+        tolerance_from="the word about",
+    ),
+    CLAIMS[0],
+    number(
+        section="[S] IV", what="copies", row="S.IV-1024", value=500, tolerance=0, absolute=True,
+        accounting="one", tolerance_from="exact",
+    ),
+    CLAIMS[1],
+]  # fmt: skip
+OF_N = number(section="[N] 3.4", what="links", row="N.F6-15", value=1, tolerance=0.1)
+
+
+def test_every_printed_number_has_a_row_in_the_table_of_its_paper(tmp_path: Path) -> None:
+    one = experiment(paper=[*OF_J, OF_N])
+    page = written(Findings([one], rows()), tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for letter, count in (("J", 40), ("S", 39), ("N", 40)):
+        table = text[text.index(f"## The numbers of [{letter}]") :].split("\n## ")[0]
+        assert table.count("\n| ") == 2 + count
+    cells = [line[2:-2].split(" | ") for line in text.splitlines() if line[:2] == "| "]
+    by_name = {line[0]: line[1:] for line in cells if len(line) == 7}
+    ps = "latency of VCube-PS, 4096 nodes, 25 % subscribers (4.1)"
+    assert by_name[ps][1:4] == ["reproduced", "4.1, one", "1 of 2"]
+    queues = "SRPT: nodes by mean queue, in the same bins: distance of the distributions"
+    srpt = by_name[f"{queues} (Kolmogorov-Smirnov) (Table 1)"]
+    assert srpt == ["0 by definition", "differs", "4.1, one", "0 of 2", "Load.", "4.2"]
+    assert by_name[f"{queues} (Kolmogorov-Smirnov) (Table I)"][4] == "As [J]. Load."
+    assert by_name["physical links after 8 rounds (Figure 6)"][0] == "about 15\u202flinks"
+    size = by_name["topics of universe L0 (Table 1)"]
+    assert size[1:4] == ["not compared", NONE, NONE]
+    assert size[4].endswith("The whole trace, which is not public.")
+    assert '<a href="#e-4.1">4.1, one</a>' in page
+    assert '<a href="#e-4.2">' not in page, "an experiment that this report has not"
+    assert "Follows from the settings: 4000 subscribers" in Outline(page).text
+
+
+def test_tiles_and_contents_count_the_numbers_of_the_headline(tmp_path: Path) -> None:
+    """Each number once, in the reading of its experiment; limits of ours are no numbers."""
+    one = experiment(paper=[*OF_J, OF_N])
+    page = Outline(written(Findings([one], rows()), tmp_path)).text
+    sentences = page[page.index("[J] prints") : page.index("Reproduced: ours is within")]
+    stated = [int(count) for count in re.findall(r"prints (\d+) numbers", sentences)]
+    come_out = [int(count) for count in re.findall(r"runs: (\d+) comes? out in one", sentences)]
+    tiles = sentences[sentences.rindex("settings alone:") :]
+    told = {name: int(count) for count, name in re.findall(r"(\d+) ([a-z, ]*[a-z])", tiles)}
+    assert sum(told[name] for name in MEANINGS) == sum(stated) == 40 + 39 + 40
+    assert told["reproduced"] == sum(come_out) == 1
+    assert told["from the settings alone"] == 3 + 2 + 36
+    contents = page[page.index("experiment source numbers") :]
+    assert "1 reproduced, 4 differ, 2 from the settings alone" in contents[:400]
+
+
+def test_the_headline_can_be_counted_from_the_verdicts_file(tmp_path: Path) -> None:
+    one = experiment(paper=[*OF_J, OF_N])
+    text = Outline(written(Findings([one], rows()), tmp_path)).text
+    kinds = get_type_hints(Verdict)
+    with (tmp_path / "verdicts.csv").open(encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert list(lines[0]) == [field.name for field in fields(Verdict)]
+    again = [
+        Verdict(**{name: read_as(kinds[name], cell) for name, cell in line.items()})
+        for line in lines
+    ]
+    for sentence in map(str, headline(again)):
+        assert (sentence in text) == (sentence[:3] in ("[J]", "[S]", "[N]"))
+
+
+def read_as(kind: Any, cell: str) -> Any:
+    """A cell of a CSV file as the value that was written."""
+    if kind is bool:
+        return cell == "True"
+    if kind is float or kind == float | None:
+        return float(cell) if cell else None
+    return int(cell) if kind is int else cell
+
+
+def test_one_number_is_told_in_the_singular(tmp_path: Path) -> None:
+    report.write(Findings([experiment(paper=OF_J[:2])], rows()), tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "- One: the only number is reproduced.\n- Two: the only number differs.\n" in text
+    report.write(Findings([experiment(paper=OF_J[:3])], rows()), tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "- One: 1 of 2 numbers is reproduced together; 1 differs.\n" in text
+    assert "- Two: 0 of 2 numbers are reproduced together; 1 differs, 1 not measured.\n" in text
 
 
 def test_missing_and_failed_cells_are_named_first(tmp_path: Path) -> None:

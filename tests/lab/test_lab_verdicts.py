@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cubecast.lab.verdicts import Row, Verdict, fit, nearest_readings
+from cubecast.lab.verdicts import Row, fit
 from support.verdict_rows import AT_8, OVER, ROWS, row, verdict
 
 
@@ -113,18 +113,3 @@ def test_rows_of_other_experiments_are_left_alone() -> None:
 def test_percentage_points_are_called_so() -> None:
     text = AT_8 + OVER + 'form = "more"\nunit = "%"\nvalue = 149\ntolerance = 25\nabsolute = true\n'
     assert verdict(text).sentence == "Within 25 percentage points."
-
-
-def test_a_number_in_several_readings_counts_with_the_nearest() -> None:
-    def reading(what: str, accounting: str, judgement: str) -> Verdict:
-        return Verdict("x", "1", what, accounting, "", 1.0, 1.0, 0.0, 0.0, judgement, "", 1)  # type: ignore[arg-type]
-
-    verdicts = [
-        reading("a", "first", "not measured"), reading("a", "second", "differs"),
-        reading("b", "first", "reproduced"), reading("b", "second", "differs"),
-        reading("c", "", "undecided"),
-    ]  # fmt: skip
-    found = {one.what: (one.accounting, one.verdict) for one in nearest_readings(verdicts)}
-    assert found == {
-        "a": ("second", "differs"), "b": ("first", "reproduced"), "c": ("", "undecided")
-    }  # fmt: skip

@@ -110,6 +110,35 @@ def test_exactly_allows_nothing_and_claims_have_limits_of_ours() -> None:
     )  # fmt: skip
 
 
+def test_a_limit_of_ours_is_called_so_and_not_what_a_paper_says() -> None:
+    """[N] prints "the majority" and 40 %: that a majority is half is a limit of ours."""
+    claim = f'row = "J.4.1-hop"\n{SRPT_8}value = 100\n'
+    majority = (
+        f'row = "N.F7-40"\n{SRPT_8}value = 50\nunit = "%"\ntolerance = 0\nbound = "at least"\n'
+    )
+    kept = [
+        (claim + "tolerance = 5\n", 104), (claim + "tolerance = 0\n", 100), (majority, 60),
+        (claim + 'tolerance = 0\nbound = "at most"\n', 9),
+    ]  # fmt: skip
+    said = {one(text, row("srpt", 8, ours)).sentence for text, ours in kept}
+    assert said == {"Within our limit."}
+    assert one(majority, row("srpt", 8, 20)).sentence == "Below our limit."
+    assert one(majority, row("srpt", 8, 51, 2.0)).sentence == (
+        "Our limit is within our interval: take more seeds."
+    )
+
+
+def test_both_parts_of_a_tolerance_are_told() -> None:
+    """What the print leaves open is 0.05; the rest is the spread of the paper's runs."""
+    found = one(f'row = "S.II-false-12.5-512"\n{SRPT_8}', row("srpt", 8, 2433.1))
+    assert found.sentence == "Within 245 messages (printed digits 0.05, spread of runs 244)."
+    assert found.allowed - found.spread == pytest.approx(0.05)
+    alone = one(f'row = "J.4.1-ps"\n{SRPT_8}', row("srpt", 8, 533.2))
+    assert alone.sentence == "Within 0.5 u.t. (printed digits)."
+    exact = one(f'row = "S.IV-1024"\n{SRPT_8}', row("srpt", 8, 1023))
+    assert exact.sentence == "Below it."
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
@@ -279,6 +308,42 @@ def test_the_reading_that_satisfies_most_is_the_one_that_counts() -> None:
     }
 
 
+def ranked(*, small: float, large: float, seeds: int = 5) -> str:
+    """The best of two readings, neither of which has a number: the small one has `seeds` seeds."""
+    places = [("vcube-ps", 8, "latency_mean", small, seeds),
+              ("srpt", 8, "latency_mean", small, seeds),
+              ("vcube-ps", 16, "pub_messages", large, 5),
+              ("srpt", 16, "pub_messages", large, 5)]  # fmt: skip
+    rows = [
+        Row("x", {"protocol": protocol, "nodes": nodes}, metric, mean, 0.0, n)
+        for protocol, nodes, metric, mean, n in places
+    ]
+    best = best_reading(judge(numbers(*THREE, readings=READINGS), rows))
+    assert best is not None
+    assert best.satisfied == 0
+    return best.reading
+
+
+def test_a_reading_does_not_win_for_want_of_seeds() -> None:
+    """One seed decides nothing, so nothing differs: that is no merit of a reading."""
+    assert ranked(small=1.0, large=1.0, seeds=1) == "large"
+    assert ranked(small=1.0, large=1.0) == "small", "of two equal readings the first"
+
+
+def test_of_readings_that_satisfy_as_many_the_one_that_keeps_more_bounds_is_best() -> None:
+    bounds = [
+        f'row = "{ident}"\nmetric = "latency_mean"\nat = {{ protocol = "{protocol}" }}\n'
+        for ident, protocol in (("J.4.5-ps", "vcube-ps"), ("J.4.5-srpt", "srpt"))
+    ]
+    rows = [
+        row("vcube-ps", 8, 99), Row("x", {"protocol": "srpt", "nodes": 8}, "latency_mean", 9, 0, 1),
+        row("vcube-ps", 16, 1, metric="pub_messages"), row("srpt", 16, 9, metric="pub_messages"),
+    ]  # fmt: skip
+    best = best_reading(judge(numbers(*bounds, readings=READINGS), rows))
+    assert best is not None
+    assert (best.reading, best.kept, best.differs) == ("large", 1, 1)
+
+
 def test_a_number_with_several_comparisons_needs_all_of_them() -> None:
     parts = [
         f'row = "J.4.6-times"\npart = "{nodes}"\nmetric = "latency_mean"\n'
@@ -305,13 +370,51 @@ def test_the_headline_counts_every_printed_number_once() -> None:
     found = {one.paper: one for one in headline(verdicts)}
     assert list(found) == ["J", "S", "B", "T", "N"]
     for letter, one in found.items():
-        assert sum(one.counts.values()) == one.numbers
+        assert sum(one.counts.values()) + sum(one.follow.values()) == one.numbers
+        assert sum(one.counts.values()) == one.results
         assert one.numbers == sum(row.counts for row in papers.papers()[letter].number)
     assert found["J"].counts["one reading"] == 1
     assert (found["J"].counts["differs"], found["J"].near) == (1, 1)
     assert str(found["J"]) == (
-        "[J] prints 40 numbers: 1 come out in one reading of their experiment, 1 differ (1 of these"
-        " by at most 5 %), 38 are not measured."
+        "[J] prints 40 numbers, 37 of them results of runs: 1 comes out in one reading of its"
+        " experiment, 0 come out in some other reading only, 1 differs (1 of these by at most 5 %),"
+        " 35 are not measured. 3 follow from the settings alone: 3 are not measured."
+    )
+
+
+def test_a_number_that_follows_from_the_settings_is_counted_apart() -> None:
+    """J.4.5-46 is 4000 · ln 2 / 60 in any run: it makes no reading better, nor a paper."""
+    both = [
+        f'row = "{ident}"\nmetric = "latency_mean"\nat = {{ protocol = "{protocol}" }}\n'
+        for ident, protocol in (("J.4.5-46", "vcube-ps"), ("J.4.1-srpt", "srpt"))
+    ]
+    rows = [
+        row("vcube-ps", 8, 46), row("srpt", 8, 1),
+        row("vcube-ps", 16, 1, metric="pub_messages"), row("srpt", 16, 720, metric="pub_messages"),
+    ]  # fmt: skip
+    verdicts = judge(numbers(*both, readings=READINGS), rows)
+    assert [one.follows for one in verdicts] == [True, True, False, False]
+    assert [(one.reading, one.satisfied, one.of) for one in reading_verdicts(verdicts)] == [
+        ("small", 0, 1), ("large", 1, 1),
+    ]  # fmt: skip
+    found = headline(verdicts)[0]
+    assert found.counts["one reading"] == 1
+    assert found.follow == {"some reading": 1, "not measured": 2}
+
+
+def test_an_experiment_of_inputs_alone_has_outcomes_and_no_reading() -> None:
+    verdicts = judge(numbers(f'row = "T.F9-50"\n{SRPT_8}'), [row("srpt", 8, 50)])
+    assert best_reading(verdicts) is None
+    assert outcomes(verdicts)["T.F9-50"].outcome == "one reading"
+
+
+def test_numbers_of_a_file_of_ones_own_are_counted_after_those_of_the_papers() -> None:
+    own = f'section = "s"\nwhat = "w"\nvalue = 5\ntolerance = 0\n{SRPT_8}'
+    *papers_own, last = headline(judge(numbers(own), [row("srpt", 8, 5)]))
+    assert [one.paper for one in papers_own] == ["J", "S", "B", "T", "N"]
+    assert str(last) == (
+        "The experiments' own files state 1 number: 1 comes out in one reading of its experiment,"
+        " 0 come out in some other reading only."
     )
 
 

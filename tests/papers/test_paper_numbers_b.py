@@ -14,8 +14,14 @@ from statistics import fmean
 
 import pytest
 
+from cubecast.sim.params import Params
+from cubecast.sim.run import Outcome, run
+from cubecast.sim.scenarios import Scenario
+from cubecast.sim.workloads.subscriber_turnover import plan_turnover
 from cubecast.sim.workloads.vcube_pb_figures import LAYOUTS, figure_3, figure_4, subscribers
 
+Copies = dict[tuple[int, int | None], list[int]]
+"""{(node, message): times from publishing to the arrival of each copy}."""
 SIZES = (8, 16, 32, 64, 128, 256)
 
 
@@ -80,6 +86,47 @@ def test_figure_4_narrows() -> None:
     shares = [below(nodes, seeds) for nodes, seeds in ((8, 100), (32, 20), (128, 5))]
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] == pytest.approx(0.22, abs=0.03)
+
+
+def copies_while_members_change(protocol: str, nodes: int) -> tuple[Outcome, Copies]:
+    """A run as that of Figure 4, and the time of every copy that arrived at a subscriber."""
+    scenario = Scenario(
+        "copies", "", lambda world, given, rng: plan_turnover(world, given, rng, None)
+    )
+    params = Params(
+        nodes=nodes, publishers=0.25, network="service", free=("ack", "sub", "uns")
+    )  # fmt: skip
+    outcome = run(
+        scenario, protocol, params, 0, checked=False, keep_trace=True, trace_messages=True
+    )
+    published: dict[int | None, int] = {}
+    there: set[int] = set()
+    copies: Copies = {}
+    for record in outcome.trace:
+        match record.kind:
+            case "join":
+                there.add(record.node)
+            case "leave":
+                there.discard(record.node)
+            case "publish":
+                published[record.id] = record.time
+            case "receive" if record.message == "pub" and record.node in there:
+                taken = record.time - published[record.id]
+                copies.setdefault((record.node, record.id), []).append(taken)
+    return outcome, copies
+
+
+def test_second_copies_of_vcube_pb_count_as_receptions() -> None:
+    """So its mean reception is above its mean latency; a fixed tree has no second copies."""
+    outcome, copies = copies_while_members_change("vcube-pb", 256)
+    first = [times[0] for times in copies.values()]
+    later = [taken for times in copies.values() for taken in times[1:]]
+    assert outcome.metrics["reception_mean"] == pytest.approx(fmean([*first, *later]), rel=1e-3)
+    assert fmean(first) < outcome.metrics["latency_mean"] < outcome.metrics["reception_mean"]
+    assert len(later) / (len(first) + len(later)) == pytest.approx(0.1, abs=0.02)
+    assert fmean(later) / fmean(first) == pytest.approx(3, abs=0.3)
+    _, copies = copies_while_members_change("fixed-tree", 64)
+    assert all(len(times) == 1 for times in copies.values())
 
 
 @pytest.mark.soak

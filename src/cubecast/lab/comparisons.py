@@ -104,6 +104,11 @@ class PaperNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Whether a paper prints it as a number: claims and limits of ours do not count."""
         return self.printed is None or self.printed.counts
 
+    @property
+    def follows(self) -> bool:
+        """Whether the number follows from the settings alone, whatever happens in a run."""
+        return self.printed is not None and bool(self.printed.follows_from)
+
 
 class Written(PaperNumber, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A comparison as a file may write it; the rest comes from the row and the readings."""

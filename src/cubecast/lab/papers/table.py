@@ -5,7 +5,8 @@ without a number (*trend*), a setting, or a citation of another paper.  Only num
 distributions count as printed numbers.
 
 1. A tolerance is derived here, from `tolerance_from`, and is never chosen for a row.
-2. A row is compared by exactly one experiment, or says in `unjudged` why none does, or names in
+2. A number that follows from the settings alone says so in `follows_from`, and is counted apart.
+3. A row is compared by exactly one experiment, or says in `unjudged` why none does, or names in
    `same_as` the row of another paper that prints the same.
 """
 
@@ -67,10 +68,13 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The row of another paper that prints the same."""
     unjudged: str = ""
     """Why no experiment compares it."""
+    follows_from: str = ""
+    """The settings or the shape of a tree that give the number by arithmetic, whatever happens in
+    a run.  Such a number is printed, and is no result of runs."""
 
     @property
     def counts(self) -> bool:
-        """Whether the paper prints a number here that is a result."""
+        """Whether the paper prints a number here, be it a result of runs or not."""
         return self.kind in NUMBERS
 
     @property
@@ -178,8 +182,12 @@ def _problem(one: Printed, known: dict[str, Printed]) -> str:
             return "a printed number has no limit of ours"
     if bool(one.place) != bool(one.place_from):
         return "place needs place_from, and place_from place"
+    if one.follows_from and not one.counts:
+        return "follows_from is of a printed number"
     if one.same_as and (one.same_as not in known or known[one.same_as].same_as):
         return f"same_as: no row {one.same_as!r} of its own"
+    if one.same_as and one.follows_from != known[one.same_as].follows_from:
+        return f"follows_from is not that of {one.same_as}"
     return ""
 
 

@@ -10,13 +10,22 @@ from typing import NamedTuple
 
 from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.verdict_tables import CSV_COLUMNS, Judged, VerdictRow, headline
+from cubecast.lab.report.verdict_tables import (
+    CSV_COLUMNS,
+    Judged,
+    NumberRow,
+    VerdictRow,
+    printed_numbers,
+)
 from cubecast.lab.report.wording import seeds_text, varying
 from cubecast.lab.verdicts import Row
 
 TITLE = "The papers' experiments, redrawn"
 HEAD = ("what", "paper", "ours", "difference", "verdict", "why")
-NUMBERS = ("paper", "ours", "difference")
+CLAIMS_HEAD = ("what", "limit of ours", *HEAD[2:])
+NUMBERS_HEAD = ("number", "paper", "outcome", "judged in", "comes out in", "why", "shown by")
+NUMBERS = ("paper", "limit of ours", "ours", "difference")
+CLAIMS = "Claims without a number"
 MOST_LISTED = 20
 """The most missing or failed cells that are listed."""
 
@@ -33,11 +42,14 @@ def markdown_of(
     findings: Findings, judged: Mapping[str, Judged], figures: Mapping[str, Sequence[Figure]]
 ) -> str:
     """The report as a page of a documentation: figures, verdicts, the commands that made it."""
-    lines = [f"# {TITLE}", "", "", *(f"- {one}" for one in headline(list(judged.values()))), ""]
+    found = printed_numbers(list(judged.values()))
+    lines = [f"# {TITLE}", "", "", *(f"- {one}" for one in found.sentences), ""]
     papers = named_in(experiment.source for experiment in findings.experiments)
     lines += [f"- [{letter}] {_escaped(title)}" for letter, title in papers.items()]
     beside = "`points.csv` has every mean with its interval, `verdicts.csv` every verdict."
     lines += ["", beside, ""]
+    for letter, numbers in found.tables.items():
+        lines += [f"## The numbers of [{letter}]", "", *_table(NUMBERS_HEAD, map(_told, numbers))]
     for experiment in findings.experiments:
         title, source = _escaped(experiment.title), _escaped(experiment.source)
         lines += [f"## {experiment.id} {title}", "", f"{source}.", ""]
@@ -45,8 +57,15 @@ def markdown_of(
         for figure in figures[experiment.id]:
             lines += [f"![{_escaped(figure.title)}]({figure.file})", ""]
             lines += [f"*{_escaped(' '.join(figure.notes))}*", ""]
-        lines += _verdict_lines(judged[experiment.id].lines)
-        lines += [f"- {_escaped(one)}" for one in judged[experiment.id].readings] + [""]
+        own = judged[experiment.id]
+        lines += _verdict_lines(HEAD, own.lines)
+        if own.claims:
+            lines += [
+                f"### {CLAIMS} of {experiment.id}",
+                "",
+                *_verdict_lines(CLAIMS_HEAD, own.claims),
+            ]
+        lines += [f"- {_escaped(one)}" for one in own.readings] + [""]
         lines += [f"Seeds: {seeds_text([row.n for row in findings.rows_of(experiment)])}.", ""]
     lines += _missing_lines(findings)
     lines += ["## How this was made", "", *map(_made_line, findings.provenance)]
@@ -81,17 +100,26 @@ def _made_line(made: Provenance) -> str:
     return f"- {_code(made.command)}: {facts}." if made.command else f"- {facts}."
 
 
-def _verdict_lines(lines: Sequence[VerdictRow]) -> list[str]:
-    if not lines:
-        return []
-    rule = ["---:" if name in NUMBERS else "---" for name in HEAD]
-    return [_row(HEAD), _row(rule), *(_row(_cells(line)) for line in lines), ""]
+def _verdict_lines(head: Sequence[str], lines: Sequence[VerdictRow]) -> list[str]:
+    return _table(head, map(_cells, lines)) if lines else []
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    rule = ["---:" if name in NUMBERS else "---" for name in head]
+    return [_row(head), _row(rule), *map(_row, lines), ""]
 
 
 def _cells(line: VerdictRow) -> list[str]:
     return [
         f"{line.what} ({line.origin})", line.paper, line.ours, line.difference, line.verdict,
         line.sentence,
+    ]  # fmt: skip
+
+
+def _told(row: NumberRow) -> list[str]:
+    return [
+        f"{row.what} ({row.section})", row.paper, row.outcome, row.place, row.reproduced_in,
+        row.reason, row.shown_by,
     ]  # fmt: skip
 
 

@@ -19,9 +19,9 @@ from cubecast.lab.experiment import Experiment, Plot
 from cubecast.lab.report.curves import Rank, order_of
 from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.figures import Drawing, figure_names, inline
-from cubecast.lab.report.markdown_and_csv import MOST_LISTED, TITLE, listed_cells
+from cubecast.lab.report.markdown_and_csv import CLAIMS, MOST_LISTED, TITLE, listed_cells
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, headline, total
+from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, printed_numbers
 from cubecast.lab.report.wording import (
     NONE,
     counted,
@@ -91,17 +91,20 @@ def page_of(
     folder = files("cubecast.lab.report")
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     style = (folder / "report.css").read_text(encoding="utf-8")
-    verdicts = list(judged.values())
+    numbers = printed_numbers(list(judged.values()))
     return template.render(
         title=TITLE,
+        claims=CLAIMS,
         style=Markup(style),
         findings=findings,
         made=list(map(_made, findings.provenance)),
         latest=findings.provenance[-1] if findings.provenance else Provenance(),
         quick=any(one.quick for one in findings.provenance),
         missing=listed_cells(findings),
-        headline=headline(verdicts),
-        counts=total(verdicts),
+        headline=numbers.sentences,
+        counts=numbers.counts,
+        compared=numbers.by_experiment,
+        tables=numbers.tables,
         signs=SIGNS,
         meanings=MEANINGS,
         counted=counted,
@@ -110,6 +113,7 @@ def page_of(
             _section(findings, one, judged[one.id], pictures[one.id])
             for one in findings.experiments
         ],
+        ids={one.id for one in findings.experiments},
         formats=formats,
         most=MOST_LISTED,
     ) + "\n"  # fmt: skip

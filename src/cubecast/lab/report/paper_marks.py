@@ -32,7 +32,8 @@ def marks(experiment: Experiment, plot: Plot) -> list[Mark]:
 def _all(experiment: Experiment, plot: Plot) -> Iterator[Mark]:
     for number in experiment.paper:
         at = {**experiment.fixed, **number.at}
-        if number.fold or not number.counts or not matches(at, plot.where):
+        limited = not number.counts or number.tolerance_from == "limit of ours"
+        if number.fold or limited or not matches(at, plot.where):
             continue
         series = tuple((name, at[name]) for name in plot.series if name in at)
         for x, y in _places(plot, number, at):

@@ -9,10 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cubecast.lab.cells import Settings, Value
+from cubecast.lab.papers import Printed, rows
 from cubecast.lab.verdicts import Verdict
 
 MINUS, NARROW, TIMES = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}", "\N{MULTIPLICATION SIGN}"
 NONE = "\N{EN DASH}"
+DISTANCE_FROM_ITSELF = "0 by definition"
+DISTANCE = "distance of the distributions (Kolmogorov-Smirnov)"
+"""What is compared of a distribution: it is 0 from itself."""
 
 PROTOCOL_NAMES = {
     "vcube-ps": "VCube-PS", "srpt": "SRPT", "srpt-b": "SRPT-B", "fixed-tree": "fixed tree",
@@ -134,8 +138,31 @@ def measured(mean: float, ci: float) -> str:
 
 
 def paper_text(verdict: Verdict) -> str:
-    """The number as the paper prints it."""
-    return with_unit(plain(verdict.paper), verdict.unit)
+    """The number as the paper prints it; of a claim without a number our limit."""
+    if not verdict.counts:
+        return limit_text(verdict)
+    printed = rows().get(verdict.row)
+    return printed_text(printed) if printed else with_unit(plain(verdict.paper), verdict.unit)
+
+
+def printed_text(printed: Printed) -> str:
+    """A row of the papers' table as the paper prints it, with the word before it."""
+    if printed.kind == "distribution":
+        return DISTANCE_FROM_ITSELF
+    word = "" if printed.kind == "value" else f"{printed.kind} "
+    if printed.tolerance_from == "the word about":
+        word += "about "
+    return word + with_unit(plain(printed.number), printed.unit)
+
+
+def limit_text(verdict: Verdict) -> str:
+    """A limit of ours: "≤ 10 %", "100 ± 5 u.t."."""
+    value, allowed = verdict.paper, verdict.allowed
+    if sign := {"at most": "≤", "at least": "≥"}.get(verdict.bound):
+        edge = value + allowed if verdict.bound == "at most" else value - allowed
+        return f"{sign} {with_unit(plain(edge), verdict.unit)}"
+    text = f"{plain(value)} ± {plain(allowed)}" if allowed else plain(value)
+    return with_unit(text, verdict.unit)
 
 
 def ours_text(verdict: Verdict) -> str:
@@ -157,7 +184,8 @@ def difference_text(verdict: Verdict) -> str:
     else:
         text = f"{plain(round(100 * size / abs(verdict.paper), 1))}{NARROW}%"
     nothing = text.startswith("0") and text[1:2] not in (".", ",")
-    return text if nothing else signed(text, verdict.difference, plus=True)
+    told = text if nothing else signed(text, verdict.difference, plus=True)
+    return f"{told} from our limit" if verdict.counts and verdict.limited else told
 
 
 def seeds_text(counts: Sequence[int]) -> str:
@@ -171,5 +199,10 @@ def seeds_text(counts: Sequence[int]) -> str:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """ "3 reproduced, 1 differs": the counts above 0."""
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    """ "3 reproduced, 1 differs", "2 differ": the counts above 0."""
+    plural = {"differs": "differ"}
+    return ", ".join(
+        f"{count} {name if count == 1 else plural.get(name, name)}"
+        for name, count in counts.items()
+        if count
+    )

@@ -6,7 +6,6 @@ from cubecast.lab.verdicts.judging import (
     Judgement,
     Verdict,
     judge,
-    nearest_readings,
 )
 from cubecast.lab.verdicts.points import Row, fit
 from cubecast.lab.verdicts.readings import (
@@ -17,12 +16,13 @@ from cubecast.lab.verdicts.readings import (
     RowVerdict,
     best_reading,
     headline,
+    headline_of,
     outcomes,
     reading_verdicts,
 )
 
 __all__ = [
     "DECIDED_AT", "LOOKS", "Headline", "Judgement", "NumberOutcome", "Outcome", "ReadingVerdict",
-    "Row", "RowVerdict", "Verdict", "best_reading", "fit", "headline", "judge",
-    "nearest_readings", "outcomes", "reading_verdicts",
+    "Row", "RowVerdict", "Verdict", "best_reading", "fit", "headline", "headline_of", "judge",
+    "outcomes", "reading_verdicts",
 ]  # fmt: skip

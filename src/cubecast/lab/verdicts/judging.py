@@ -23,15 +23,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cubecast.lab.comparisons import PaperNumber, papers_spread
+from cubecast.lab.comparisons import Bound, PaperNumber, papers_spread
 from cubecast.lab.experiment import Experiment
 from cubecast.lab.intervals import deviation, widened
+from cubecast.lab.papers.table import Source
 from cubecast.lab.verdicts.points import Ours, Row, our_value
 
 Judgement = Literal["reproduced", "kept, not reached", "differs", "undecided", "not measured"]
 """*undecided*: the edge of the tolerance is within our interval, or there is one seed, which has
 none."""
 
+LIMIT: Source = "limit of ours"
 LOOKS = 4
 """The most looks, each with more seeds than the one before, including the first."""
 DECIDED_AT = 1 - 0.05 / LOOKS
@@ -70,27 +72,23 @@ class Verdict:
     """Why it differs, where it does."""
     shown_by: str = ""
     """The experiment whose grid shows that."""
+    bound: Bound = "equal"
+    """Whether ours should equal the number, or the number is a bound."""
+    spread: float = 0.0
+    """The part of `allowed` that is the spread of the paper's own mean; the rest is the print's."""
+    follows: bool = False
+    """Whether the number follows from the settings alone: then it is no result of runs."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether a limit of ours decides, and no number that a paper prints."""
+        return self.tolerance_from == LIMIT
 
 
 def judge(experiment: Experiment, rows: Iterable[Row]) -> list[Verdict]:
     """A verdict for every number of the papers that the experiment names, in its order."""
     own = [row for row in rows if row.experiment == experiment.id]
     return [judge_number(experiment.id, number, own) for number in experiment.paper]
-
-
-def nearest_readings(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """One verdict for each number of a paper: of its readings the one that comes nearest.
-
-    It flatters: `readings.outcomes` asks whether one reading satisfies all numbers.
-    """
-    order = ("reproduced", "kept, not reached", "undecided", "differs", "not measured")
-    found: dict[tuple[str, str, str], Verdict] = {}
-    for verdict in verdicts:
-        number = (verdict.experiment, verdict.section, verdict.what)
-        best = found.setdefault(number, verdict)
-        if order.index(verdict.verdict) < order.index(best.verdict):
-            found[number] = verdict
-    return list(found.values())
 
 
 def judge_number(experiment: str, number: PaperNumber, rows: Sequence[Row]) -> Verdict:
@@ -100,18 +98,21 @@ def judge_number(experiment: str, number: PaperNumber, rows: Sequence[Row]) -> V
         return Verdict(
             experiment, number.section, number.what, number.accounting, number.unit, number.value,
             None, 0.0, None, "not measured", "Not among the points of this run.", 0,
-            number.row, number.counts, tolerance_from=number.tolerance_from,
+            number.row, number.counts, _tolerance(number), tolerance_from=number.tolerance_from,
+            bound=number.bound, follows=number.follows,
         )  # fmt: skip
-    reach, allowed = _reach(number, ours), _allowed(number, ours)
+    reach, tolerance, spread = _reach(number, ours), _tolerance(number), _spread(number, ours)
+    allowed = tolerance + spread
     difference = ours.value - number.value
     judgement = _judgement(number, difference, reach, allowed)
     told = judgement in ("differs", "kept, not reached")
     return Verdict(
         experiment, number.section, number.what, number.accounting, number.unit, number.value,
         ours.value, ours.ci, difference, judgement,
-        _sentence(number, ours, judgement, allowed), ours.n, number.row, number.counts,
+        _sentence(number, ours, judgement, spread), ours.n, number.row, number.counts,
         allowed, reach, number.tolerance_from,
-        number.reason if told else "", number.shown_by if told else "",
+        number.reason if told else "", number.shown_by if told else "", number.bound, spread,
+        number.follows,
     )  # fmt: skip
 
 
@@ -122,10 +123,14 @@ def _reach(number: PaperNumber, ours: Ours) -> float:
     return widened(ours.ci, ours.seeds, DECIDED_AT)
 
 
-def _allowed(number: PaperNumber, ours: Ours) -> float:
-    tolerance = number.tolerance * (1.0 if number.absolute else abs(number.value))
-    sd = deviation(ours.ci, ours.seeds) if ours.seeds > 1 else 0.0
-    return tolerance + papers_spread(number, sd)
+def _tolerance(number: PaperNumber) -> float:
+    """What the print leaves open, in the number's unit."""
+    return number.tolerance * (1.0 if number.absolute else abs(number.value))
+
+
+def _spread(number: PaperNumber, ours: Ours) -> float:
+    """How far the paper's own mean may be from the truth, in the number's unit."""
+    return papers_spread(number, deviation(ours.ci, ours.seeds) if ours.seeds > 1 else 0.0)
 
 
 def _judgement(number: PaperNumber, difference: float, reach: float, allowed: float) -> Judgement:
@@ -145,36 +150,51 @@ def _judgement(number: PaperNumber, difference: float, reach: float, allowed: fl
 # -- words -----------------------------------------------------------------------------------------
 
 
-def _sentence(number: PaperNumber, ours: Ours, judgement: Judgement, allowed: float) -> str:
-    near = _amount(number, allowed)
+def _sentence(number: PaperNumber, ours: Ours, judgement: Judgement, spread: float) -> str:
+    limited = number.tolerance_from == LIMIT
+    near = "" if limited else _amount(number, spread)
     if judgement == "undecided":
         if ours.n < 2:
             return "One seed has no interval: take more."
-        return f"The edge of {near} is within our interval: take more seeds."
+        edge = "Our limit" if limited else f"The edge of {near}" if near else "The number"
+        return f"{edge} is within our interval: take more seeds."
     if judgement == "reproduced":
-        return _kept(number, near)
-    side = "Above it" if ours.value > number.value else "Below it"
-    by = f" by more than {near}" if allowed else ""
+        return "Within our limit." if limited else _kept(number, near)
+    above = "Above" if ours.value > number.value else "Below"
+    if limited:
+        return f"{above} our limit. {number.reason}".strip()
+    by = f" by more than {near}" if near else ""
+    said = f"{above} it{by}"
     if judgement == "kept, not reached":
         side = "Kept" if number.bound == "up to" else "Kept, from above"
-        by = ", but nothing of ours comes near it"
-    return f"{side}{by}. {number.reason}".strip()
+        said = f"{side}, but nothing of ours comes near it"
+    return f"{said}. {number.reason}".strip()
 
 
-def _amount(number: PaperNumber, allowed: float) -> str:
-    """The tolerance, with its source."""
+def _amount(number: PaperNumber, spread: float) -> str:
+    """The tolerance, with its parts; nothing where there is none."""
+    tolerance = _tolerance(number)
+    if not tolerance and not spread:
+        return ""
     unit = "percentage points" if number.unit.startswith("%") else number.unit
     if number.row:
-        from_ = f" ({number.tolerance_from})" if number.tolerance_from else ""
-        return f"{allowed:.3g} {unit}".strip() + from_
+        parts = {number.tolerance_from: tolerance, "spread of runs": spread}
+        there = [name for name, part in parts.items() if part]
+        told = [f"{name} {_digits(parts[name])}" for name in there] if len(there) > 1 else there
+        return f"{_digits(tolerance + spread)} {unit}".strip() + f" ({', '.join(told)})"
     if not number.absolute:
         return f"{100 * number.tolerance:g} %"
     return f"{number.tolerance:g} {unit}".strip().rstrip(".")
 
 
+def _digits(value: float) -> str:
+    """Three digits of a number, without a power of ten: 0.05, 245, 1230."""
+    return f"{float(f'{value:.3g}'):.15g}"
+
+
 def _kept(number: PaperNumber, near: str) -> str:
-    if not number.tolerance and number.bound in ("equal", "at most", "at least"):
-        return {"equal": "Exactly so.", "at most": "Not above it, as the paper says.",
-                "at least": "Not below it, as the paper says."}[number.bound]  # fmt: skip
-    words = {"at most": "Not above it by more than", "at least": "Not below it by more than"}
-    return f"{words.get(number.bound, 'Within')} {near}."
+    within = {"at most": "Not above it", "at least": "Not below it"}.get(number.bound, "")
+    if number.tolerance or number.row:
+        said = f"{within} by more than {near}" if within else f"Within {near}"
+        return f"{said}." if near else "Exactly so."
+    return f"{within}, as the paper says." if within else "Exactly so."

@@ -4,6 +4,9 @@ Where a paper leaves a choice open, each number could be compared in the reading
 best.  That flatters: a paper had one set-up.  So a reading is judged as a whole, and a number
 counts as reproduced in *one reading* only if it comes out in the reading of its experiment that
 satisfies most numbers.  A number that comes out in other readings only is counted apart.
+
+A number that follows from the settings alone is no result of runs: it takes no part in the choice
+of a reading, and is counted apart (`Headline.follow`).
 """
 
 from __future__ import annotations
@@ -25,15 +28,18 @@ experiment.  *some reading*: in another only.  *not compared*: the table says wh
 
 NEAR = 0.05
 """Numbers that differ by no more than this share are counted apart, as such."""
-_WORDS: dict[Outcome, str] = {
-    "one reading": "come out in one reading of their experiment",
-    "some reading": "come out in some other reading only",
-    "kept, not reached": "are bounds that are kept but not reached",
-    "differs": "differ",
-    "undecided": "are undecided",
-    "not measured": "are not measured",
-    "not compared": "are not compared",
-}
+_WORDS: dict[Outcome, tuple[str, str]] = {
+    "one reading": ("comes out in one reading of its experiment",
+                    "come out in one reading of their experiment"),
+    "some reading": ("comes out in some other reading only", "come out in some other reading only"),
+    "kept, not reached": ("is a bound that is kept but not reached",
+                          "are bounds that are kept but not reached"),
+    "differs": ("differs", "differ"),
+    "undecided": ("is undecided", "are undecided"),
+    "not measured": ("is not measured", "are not measured"),
+    "not compared": ("is not compared", "are not compared"),
+}  # fmt: skip
+"""Of one number, and of several or none."""
 _WORST: tuple[Judgement, ...] = (
     "differs", "not measured", "undecided", "kept, not reached", "reproduced"
 )  # fmt: skip
@@ -47,6 +53,8 @@ class RowVerdict:
     reading: str
     judgement: Judgement
     parts: tuple[Verdict, ...]
+    follows: bool = False
+    """Whether it follows from the settings alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class ReadingVerdict:
     satisfied: int
     """Numbers that are reproduced in it."""
     of: int
-    """Numbers that the experiment compares."""
+    """Numbers that the experiment compares, those apart that follow from the settings."""
     kept: int
     differs: int
     undecided: int
@@ -98,19 +106,39 @@ class Headline:
     """How many numbers a paper prints, and their outcomes."""
 
     paper: str
+    """Its letter; empty for numbers that no table of the papers has."""
     numbers: int
+    """All of them."""
     counts: Mapping[Outcome, int]
+    """{outcome: numbers}, of the results of runs."""
     near: int
     """Of those that differ, how many by no more than `NEAR`."""
+    follow: Mapping[Outcome, int]
+    """{outcome: numbers}, of those that follow from the settings alone."""
+
+    @property
+    def results(self) -> int:
+        """The numbers that are results of runs."""
+        return self.numbers - sum(self.follow.values())
 
     def __str__(self) -> str:
+        said = f"[{self.paper}] prints" if self.paper else "The experiments' own files state"
+        said += f" {self.numbers} number{'' if self.numbers == 1 else 's'}"
         near = f" ({self.near} of these by at most {100 * NEAR:g} %)" if self.near else ""
-        told = [
-            f"{self.counts[name]} {words}{near if name == 'differs' else ''}"
-            for name, words in _WORDS.items()
-            if name in self.counts
-        ]
-        return f"[{self.paper}] prints {self.numbers} numbers: {', '.join(told)}."
+        if not self.follow:
+            return f"{said}: {_told(self.counts, near)}."
+        some = sum(self.follow.values())
+        last = f"{some} {'follows' if some == 1 else 'follow'} from the settings alone"
+        results = f"{self.results} of them results of runs: {_told(self.counts, near)}"
+        return f"{said}, {results}. {last}: {_told(self.follow)}."
+
+
+def _told(counts: Mapping[Outcome, int], near: str = "") -> str:
+    return ", ".join(
+        f"{counts[name]} {words[counts[name] != 1]}{near if name == 'differs' else ''}"
+        for name, words in _WORDS.items()
+        if name in counts
+    )
 
 
 def readings_of(verdicts: Iterable[Verdict]) -> list[str]:
@@ -125,12 +153,19 @@ def row_verdicts(verdicts: Sequence[Verdict], reading: str) -> list[RowVerdict]:
     not measured in it.
     """
     found: dict[str, list[Verdict]] = {}
+    follow: set[str] = set()
     for verdict in verdicts:
         if verdict.counts:
-            parts = found.setdefault(verdict.row or f"{verdict.section}: {verdict.what}", [])
+            row = verdict.row or f"{verdict.section}: {verdict.what}"
+            parts = found.setdefault(row, [])
             if verdict.accounting in ("", reading):
                 parts.append(verdict)
-    return [RowVerdict(row, reading, _worst(parts), tuple(parts)) for row, parts in found.items()]
+            if verdict.follows:
+                follow.add(row)
+    return [
+        RowVerdict(row, reading, _worst(parts), tuple(parts), row in follow)
+        for row, parts in found.items()
+    ]
 
 
 def _worst(parts: Sequence[Verdict]) -> Judgement:
@@ -142,7 +177,7 @@ def reading_verdicts(verdicts: Sequence[Verdict]) -> list[ReadingVerdict]:
     """A verdict on every reading of one experiment, in their order; none if it has no numbers."""
     found = []
     for reading in readings_of(verdicts):
-        there = row_verdicts(verdicts, reading)
+        there = [row for row in row_verdicts(verdicts, reading) if not row.follows]
         if there:
             found.append(_reading_verdict(verdicts[0].experiment, reading, there))
     return found
@@ -163,16 +198,28 @@ def _reading_verdict(experiment: str, reading: str, there: Sequence[RowVerdict])
 
 
 def best_reading(verdicts: Sequence[Verdict]) -> ReadingVerdict | None:
-    """The reading that satisfies most numbers; of several the one that contradicts fewest."""
+    """The reading that satisfies most numbers.
+
+    Of several the one that keeps most bounds; of these the one with most numbers decided; of these
+    the first of the experiment's file.  An undecided number ranks as one that differs, so a
+    reading gains nothing by having few seeds.
+    """
     found = reading_verdicts(verdicts)
-    return max(found, key=lambda one: (one.satisfied, -one.differs, one.kept), default=None)
+    return max(found, key=_rank, default=None)
+
+
+def _rank(one: ReadingVerdict) -> tuple[int, int, int]:
+    return one.satisfied, one.kept, -(one.undecided + one.not_measured)
 
 
 # -- all numbers of all papers ---------------------------------------------------------------------
 
 
 def outcomes(verdicts: Iterable[Verdict]) -> dict[str, NumberOutcome]:
-    """The outcome of every printed number of every paper, by its row, in the papers' order."""
+    """The outcome of every printed number of every paper, by its row, in the papers' order.
+
+    After them, by experiment and row, the numbers that no table of the papers has.
+    """
     by_experiment: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         by_experiment.setdefault(verdict.experiment, []).append(verdict)
@@ -184,7 +231,7 @@ def outcomes(verdicts: Iterable[Verdict]) -> dict[str, NumberOutcome]:
         for row in paper.number:
             if row.counts:
                 found[row.id] = _outcome(row, judged)
-    return found
+    return found | {ident: one for ident, one in judged.items() if ident not in rows()}
 
 
 def _outcome(row: Printed, judged: Mapping[str, NumberOutcome]) -> NumberOutcome:
@@ -201,23 +248,33 @@ def _outcome(row: Printed, judged: Mapping[str, NumberOutcome]) -> NumberOutcome
 
 def _outcomes_of(verdicts: Sequence[Verdict]) -> dict[str, NumberOutcome]:
     best = best_reading(verdicts)
-    if best is None:
-        return {}
     names = readings_of(verdicts)
+    reading, experiment = best.reading if best else names[0], verdicts[0].experiment
     in_all = {name: {row.row: row for row in row_verdicts(verdicts, name)} for name in names}
     found = {}
-    for ident, there in in_all[best.reading].items():
+    for ident, there in in_all[reading].items():
         printed = rows().get(ident)
-        if printed is None:
-            continue  # a number of a user's own
         reproduced = sum(one[ident].judgement == "reproduced" for one in in_all.values())
         bad = next((p for p in there.parts if p.verdict == there.judgement), None)
-        found[ident] = NumberOutcome(
-            printed, _outcome_of(there.judgement, reproduced), best.experiment, best.reading,
+        found[ident if printed else f"{experiment}: {ident}"] = NumberOutcome(
+            printed or _own(ident, next(v for v in verdicts if _is(v, ident))),
+            _outcome_of(there.judgement, reproduced), experiment, reading,
             reproduced, len(names), there.judgement == "differs" and _near(there.parts),
             bad.reason if bad else "", bad.shown_by if bad else "",
         )  # fmt: skip
     return found
+
+
+def _is(verdict: Verdict, ident: str) -> bool:
+    return f"{verdict.section}: {verdict.what}" == ident
+
+
+def _own(ident: str, verdict: Verdict) -> Printed:
+    """A number that the file of an experiment states, as a row."""
+    return Printed(
+        id=ident, section=verdict.section, says=verdict.what, printed=f"{verdict.paper:g}",
+        value=verdict.paper, unit=verdict.unit,
+    )  # fmt: skip
 
 
 def _outcome_of(judgement: Judgement, reproduced: int) -> Outcome:
@@ -235,15 +292,28 @@ def _near(parts: Iterable[Verdict]) -> bool:
 
 
 def headline(verdicts: Iterable[Verdict]) -> list[Headline]:
-    """For each paper how many numbers it prints, and their outcomes."""
-    found: dict[str, list[NumberOutcome]] = {letter: [] for letter in papers()}
-    for ident, outcome in outcomes(verdicts).items():
-        found[ident[0]].append(outcome)
-    return [_headline(letter, own) for letter, own in found.items()]
+    """For each paper how many numbers it prints, and their outcomes; last those of own files."""
+    return headline_of(outcomes(verdicts))
+
+
+def headline_of(found: Mapping[str, NumberOutcome]) -> list[Headline]:
+    """The same, of outcomes."""
+    by_paper: dict[str, list[NumberOutcome]] = {letter: [] for letter in papers()}
+    for ident, outcome in found.items():
+        by_paper.setdefault(ident[0] if ident in rows() else "", []).append(outcome)
+    return [_headline(letter, own) for letter, own in by_paper.items()]
 
 
 def _headline(letter: str, own: Sequence[NumberOutcome]) -> Headline:
-    counts = Counter(one.outcome for one in own)
-    in_order = {outcome: counts[outcome] for outcome in get_args(Outcome) if counts[outcome]}
-    near = sum(one.near and one.outcome == "differs" for one in own)
-    return Headline(letter, len(own), in_order, near)
+    results = [one for one in own if not one.row.follows_from]
+    follow = Counter(one.outcome for one in own if one.row.follows_from)
+    counts = Counter(one.outcome for one in results)
+    shown = ("one reading", "some reading")  # even if there are none
+    near = sum(one.near and one.outcome == "differs" for one in results)
+    return Headline(
+        letter,
+        len(own),
+        {name: counts[name] for name in get_args(Outcome) if counts[name] or name in shown},
+        near,
+        {name: follow[name] for name in get_args(Outcome) if follow[name]},
+    )
