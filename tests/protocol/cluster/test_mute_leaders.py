@@ -245,6 +245,81 @@ def test_a_member_that_takes_the_lead_does_not_have_the_leader_excluded() -> Non
     assert 0 in joiner.view.members
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_ballot_that_is_repeated_does_not_have_the_leader_excluded(asks: bool) -> None:
+    """A member asks the leader alone for one ballot, again and again, and does nothing with it."""
+    world = world_of(4)
+    if asks:
+        newcomer(world, 1)
+    view = world.members[0].view
+    assert view is not None
+
+    def arrives(one: Flying) -> bool:
+        return one.source != 3 and one.to < 5
+
+    for _ in range(4 * BOUND // TICK):
+        if world.now % EPOCHS.answer_after < TICK:
+            lies = [(0, Prepare(Ballot(50, 3), view.id, view.mask)), (1, Stuck(view.id))]
+            for to, lie in lies:
+                seal = world.members[3].seal()
+                world.members[to].on_packet(lie, 3, seal, world.now)
+        world.settle(arrives, ticks=1)
+        world.lose(lambda one: not arrives(one))
+    assert all(member.marks["mute leader"] == 0 for member in world.members)
+    assert world.members[0].marks["led"] > 0
+    assert 0 in (world.members[1].view or View(ViewId(0, Ballot(0, 0)), {})).members
+
+
+def test_a_mute_leader_does_not_hold_the_next_one_by_a_ballot() -> None:
+    """It asks for ballots as soon as it is called mute, one again and again, or ever higher ones."""
+    for step in (0, 1):
+        world = world_of(3)
+        joiner = newcomer(world, 1)
+        view = world.members[0].view
+        assert view is not None
+
+        def arrives(one: Flying) -> bool:
+            return idle(0)(one) and not (one.source == 0 and one.message.kind == "report")
+
+        number = 1000
+        for _ in range(2 * BOUND // TICK):
+            if mute(world, 1) or mute(world, 2):
+                number += step
+                for node in (1, 2):
+                    lie = Prepare(Ballot(number, 0), view.id, view.mask)
+                    world.ports[0].control(node, lie)
+            world.settle(arrives, ticks=1)
+            world.lose(lambda one: not arrives(one))
+            if joiner.view is not None:
+                break
+        assert joiner.view is not None
+        marks = [world.members[node].marks["ballot of a mute leader"] for node in (1, 2)]
+        assert sum(marks) > 0 or step == 0
+
+
+def test_a_leader_asks_for_ballots_of_its_own_only() -> None:
+    """Else it would make views in the name of another, and leave newcomers out unseen."""
+    world = world_of(3)
+    one, view = world.members[1], world.members[1].view
+    assert view is not None
+    lie = Prepare(Ballot(9, 2), view.id, view.mask)
+    one.on_packet(lie, 0, world.members[0].seal(), world.now)
+    assert one.marks["ballot of another's"] == 1
+    assert one.marks["disbelieved"] == 1
+    assert not world.flying, "as if it were lost"
+
+
+def test_a_ballot_that_is_repeated_excuses_once() -> None:
+    one = watch()
+    looks(one, 0, 100, KEEPS_DEAD)
+    ballot = Ballot(5, 0)
+    one.led(ballot, 100)
+    one.led(ballot, 150)
+    before = one._ballots
+    one.led(Ballot(6, 0), 160)
+    assert (before, one._ballots) == (1, 2)
+
+
 # -- the watch by itself ---------------------------------------------------------------------------
 
 

@@ -206,6 +206,7 @@ class ViewAgreement:
         self._objections: dict[NodeId, int] = {}  # in this view, by sender
         self.watch = LeaderWatch(mute_after, config.answer_after, config.enter_every)
         """What the leader, if it is another node, leaves undone."""
+        self._left = 0  # slots of leaders that were mute, in this view
         self._demoted: dict[str, None] = {}  # addresses of leaders that were mute
 
     def came_by(self, install: Install, now: Time) -> None:
@@ -320,6 +321,7 @@ class ViewAgreement:
             self._host.marks["mute leader"] += 1
             self._host.mute_leader(leader, self.watch.waited(now), self.watch.reason, now)
             self._demote(self.view.members[leader].address)
+            self._left |= 1 << leader
             self.watch.next_leader(now)
             if self.promised.slot == leader:
                 self._resume()
@@ -568,7 +570,7 @@ class ViewAgreement:
         self._followed, self._objections = {}, {}
         self._move(PhaseCause.GO_OVER)
         self._absences.learn(install.absent, install.view, now)
-        self._silent = 0
+        self._silent = self._left = 0
         self._broadcast = None
         self.suspects &= self.view.mask
         self._admission.went_over(self.view)
@@ -639,26 +641,34 @@ class ViewAgreement:
     def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
         """Follow a node that is about to change the view, unless we follow a higher ballot."""
         ballot = prepare.ballot
-        if sender <= self.leader:
-            self.watch.led(now)
+        if ballot.slot != sender:
+            self._host.marks["ballot of another's"] += 1
+            self._disbelieve(sender, f"it asks for a ballot of node {ballot.slot}")
+            return
+        if sender <= self.leader and not self._left >> sender & 1:
+            self.watch.led(ballot, now)
         if prepare.parent != self.view.id or self.phase is Phase.LEAVING:
             self._host.marks["asked in another view"] += 1
             answer = Report(ballot, self.promised, self._install or self._genesis(), {})
         elif ballot < self.promised:
             self._host.marks["refused an old ballot"] += 1
             answer = Report(ballot, self.promised, None, {})
+        elif self._left >> sender & 1:
+            self._host.marks["ballot of a mute leader"] += 1
+            return
+        elif ballot == self.promised and self.phase is not Phase.SETTLED:
+            self._host.marks["asked again"] += 1  # the time that we follow this ballot is running
+            answer = Report(ballot, ballot, None, self._host.prepare(prepare.survivors))
         elif not self._may_follow(ballot, sender):
             return
         else:
             self.promised = ballot
-            if self.attempt is not None and self.attempt.ballot != ballot:
+            if self.attempt is not None:
                 self._host.marks["attempt given up for a higher ballot"] += 1
                 self.attempt = None
-            if self.attempt is None:  # else our own ballot comes back: we go on leading
-                self._move(PhaseCause.FOLLOW)
+            self._move(PhaseCause.FOLLOW)
             self._yield_until(now + 2 * self._config.answer_after)  # the sender leads now
-            held = self._host.prepare(prepare.survivors)
-            answer = Report(ballot, ballot, None, held)
+            answer = Report(ballot, ballot, None, self._host.prepare(prepare.survivors))
         self._host.send(sender, answer)
 
     def _may_follow(self, ballot: Ballot, sender: NodeId) -> bool:
@@ -670,8 +680,6 @@ class ViewAgreement:
             self._host.marks["ballot that cannot be meant"] += 1
             self._disbelieve(sender, f"it asks for ballot {ballot.round}, we know {self.promised}")
             return False
-        if ballot == self.promised:
-            return True  # asked again
         count = self._followed[sender] = self._followed.get(sender, 0) + 1
         limit = ballots_followed(len(self.view.members), self.leader == sender)
         if count > limit:

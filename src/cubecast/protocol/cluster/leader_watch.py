@@ -31,7 +31,7 @@ from __future__ import annotations
 from enum import Enum
 
 from cubecast.protocol.cluster.belief import BALLOTS_OF_OTHERS
-from cubecast.protocol.cluster.views import View
+from cubecast.protocol.cluster.views import Ballot, View
 from cubecast.protocol.port import NodeId, Time
 
 LOOKS = 8
@@ -86,6 +86,7 @@ class LeaderWatch:
         self._since: Time | None = None  # a change is due, and the leader did nothing
         self._asked = 0  # since then
         self._patience = 1
+        self._ballot: Ballot | None = None  # the last one of the leader
         self._ballots = 0  # of the leader, in this view
         self.reason = ""
         """Why a change is due; empty: none is."""
@@ -125,8 +126,11 @@ class LeaderWatch:
         while len(self._newcomers) > MAX_WAITING:
             del self._newcomers[next(iter(self._newcomers))]
 
-    def led(self, now: Time) -> None:
-        """The leader has begun a ballot, or repeats it."""
+    def led(self, ballot: Ballot, now: Time) -> None:
+        """The leader has begun a ballot, or repeats it: that does not count."""
+        if ballot == self._ballot:
+            return
+        self._ballot = ballot
         self._ballots += 1
         if self._ballots <= MAX_EXCUSES:
             self._start_anew(now)
