@@ -48,7 +48,13 @@ from cubecast.protocol.cluster.belief import (
     is_near,
     leap,
 )
-from cubecast.protocol.cluster.leader_watch import KEEPS_DEAD, KEEPS_VIEW, Duty, LeaderWatch
+from cubecast.protocol.cluster.leader_watch import (
+    KEEPS_DEAD,
+    KEEPS_MEMBER,
+    KEEPS_VIEW,
+    Duty,
+    LeaderWatch,
+)
 from cubecast.protocol.cluster.phases import NEXT, Phase, PhaseCause
 from cubecast.protocol.cluster.view_broadcast import ViewBroadcast, difference, restored
 from cubecast.protocol.cluster.views import (
@@ -299,18 +305,20 @@ class ViewAgreement:
             return ""
         if self.view.mask & self._doubted:
             return KEEPS_DEAD
-        return "" if self.phase is Phase.SETTLED else KEEPS_VIEW
+        if self.phase is not Phase.SETTLED:
+            return KEEPS_VIEW
+        return KEEPS_MEMBER if self.uid in self._admission.departing else ""
 
     def _watch_leader(self, now: Time) -> None:
         """See to it that we look whether the leader does what is due."""
-        if self.watch.begin(bool(self._due()), now):
+        if self.watch.begin(self.leader, bool(self._due()), now):
             assert self.watch.look_at is not None
             self._host.wake(self.watch.look_at)
 
     def _look_at_leader(self, now: Time) -> None:
         """Ask the leader for what is due, or go on without it."""
         leader = self.leader
-        duty = self.watch.look(self._due(), len(self.view.members), now)
+        duty = self.watch.look(leader, self._due(), len(self.view.members), now)
         if leader == self.slot or self.phase is Phase.LEAVING:
             return
         if duty is Duty.ASK:
@@ -322,7 +330,7 @@ class ViewAgreement:
             self._host.mute_leader(leader, self.watch.waited(now), self.watch.reason, now)
             self._demote(self.view.members[leader].address)
             self._left |= 1 << leader
-            self.watch.next_leader(now)
+            self.watch.next_leader()
             if self.promised.slot == leader:
                 self._resume()
             self.lose(1 << leader, now)
@@ -816,6 +824,7 @@ class ViewAgreement:
         self._admission.departing[self.uid] = None
         if self.leader != self.slot:
             self._host.send(self.leader, Depart(self.uid))
+            self._watch_leader(now)
         else:
             self.consider(now)
 
