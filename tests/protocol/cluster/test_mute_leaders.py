@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from cubecast.protocol.cluster import admission
 from cubecast.protocol.cluster.belief import BALLOTS_OF_OTHERS
 from cubecast.protocol.cluster.leader_watch import (
     KEEPS_DEAD,
@@ -20,7 +21,17 @@ from cubecast.protocol.cluster.leader_watch import (
     LeaderWatch,
 )
 from cubecast.protocol.cluster.member import Member
-from cubecast.protocol.cluster.views import Ballot, Enter, Prepare, Stuck, View, ViewId, Who
+from cubecast.protocol.cluster.views import (
+    Ballot,
+    Enter,
+    Install,
+    Prepare,
+    Stuck,
+    View,
+    ViewId,
+    Who,
+)
+from cubecast.protocol.port import Stream
 from support.member_toys import CONFIG, EPOCHS, Flying, Hand, Members
 
 MUTE_AFTER = 160
@@ -293,6 +304,33 @@ def test_a_member_that_takes_the_lead_does_not_have_the_leader_excluded() -> Non
     assert world.members[1].marks["mute leader"] == 0
     assert joiner.view is not None
     assert 0 in joiner.view.members
+
+
+def test_a_newcomer_too_large_for_a_view_has_no_honest_leader_excluded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All nodes are honest; the view with what it has read is just above what can be encoded."""
+    monkeypatch.setattr(admission, "MAX_PAST", 64 * 100)
+    world = world_of(4)
+    large, small = newcomer(world, 0, 1, 2, 3), newcomer(world, 1)
+    past = {"t": tuple((Stream(slot, 1), 1) for slot in range(100))}
+
+    def request(proof: str = "") -> Enter:
+        return Enter(large.who, large.node, past, 0, "", proof)
+
+    def can_tell(message: object) -> bool:
+        return not (isinstance(message, Install) and message.view.has(large.who.uid))
+
+    large._request = request  # type: ignore[method-assign]
+    for member in world.members[:4]:
+        member._can_tell = can_tell
+    for _ in range(2 * VIEW_BOUND // TICK):
+        world.settle(ticks=1)
+    assert all(member.marks["mute leader"] == 0 for member in world.members)
+    assert [member.who.uid for member in world.members[:4]] == ["n0", "n1", "n2", "n3"]
+    assert world.members[0].marks["newcomers too large for a view"] > 0
+    assert large.view is None
+    assert small.view is not None
 
 
 @pytest.mark.parametrize("asks", [True, False])

@@ -22,7 +22,8 @@ There is no majority: every side of a partition goes on.  Invariants:
 4. A node that is excluded while it lives hears of it (`cubecast.protocol.cluster.member`).
 5. No member can hold up the agreement for long (`cubecast.protocol.cluster.belief`): in one view,
    ballots of a member that does not lead, and objections of any member, count so many times.
-6. A leader does not go over to a view that it cannot encode for the others.
+6. A leader does not go over to a view that it cannot encode for the others.  If newcomers are the
+   reason, it decides the view without them.
 7. A leader that leaves a change undone does not lead for ever
    (`cubecast.protocol.cluster.leader_watch`): others go on without it.
 
@@ -40,7 +41,7 @@ import msgspec
 
 from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import Absences
-from cubecast.protocol.cluster.admission import Admission, ends_of
+from cubecast.protocol.cluster.admission import Admission, ends_of, in_one_view, is_ordinary
 from cubecast.protocol.cluster.belief import (
     MAX_OBJECTIONS,
     ballots_followed,
@@ -486,10 +487,7 @@ class ViewAgreement:
         self.consider(now)
 
     def _cannot_tell(self, now: Time) -> None:
-        """Stay, as the next view cannot be encoded; try again without the waiting newcomers.
-
-        What newcomers say of their past may be what is too large; they ask again.
-        """
+        """Stay, as the next view cannot be encoded, with newcomers or without; try again later."""
         self._host.marks["view that cannot be told"] += 1
         self._admission.entering.clear()
         self._yield_until(now + self._config.answer_after)
@@ -507,6 +505,7 @@ class ViewAgreement:
         entering = [one for one in waiting if one.who.address not in places]
         if len(entering) < len(waiting):
             self._host.marks["newcomer waits for its former life"] += 1
+        entering = in_one_view(entering)
         for enter in entering:  # the others wait until their former lives are out
             slot = self._place(enter, members)
             if slot is not None:
@@ -531,7 +530,12 @@ class ViewAgreement:
         ]
         broadcast = self._prepare_broadcast(install)
         if not self._host.can_tell(install):
-            self._cannot_tell(now)
+            if not entering:
+                self._cannot_tell(now)
+                return
+            large = [one for one in entering if not is_ordinary(one)]
+            self._leave_out(large or entering)
+            self._decide_if_complete(now)
             return
         if view.has(self.uid):
             self._go_over(install, now)
@@ -542,6 +546,16 @@ class ViewAgreement:
             self._move(PhaseCause.LEAVE)
         self._tell(broadcast, install, now, leavers)
         self.consider(now)
+
+    def _leave_out(self, entering: Collection[Enter]) -> None:
+        """Drop newcomers whose pasts make the view too large: it is decided without them.
+
+        Else no view would come: the leader of ballots that end in none would be called mute.
+        """
+        self._host.marks["newcomers too large for a view"] += 1
+        for enter in entering:
+            self._host.disbelieved(enter.who.uid, "a view with all that it has read is too large")
+        self._admission.leave_out(entering)
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
         """The ends of the streams that no member of the view publishes."""
@@ -810,7 +824,8 @@ class ViewAgreement:
         lives = list(self._known_lives())
         if any(other.uid == who.uid for other in lives) or self._admission.outlived(who, lives):
             return
-        if self._admission.may_enter(enter, self.view, self._doubted, self.absent):
+        free = self._admission.may_enter(enter, self.view, self._doubted, self.absent)
+        if free and is_ordinary(enter):
             self.watch.passed_on(who.address, now)
             self._watch_leader(now)
 
