@@ -85,6 +85,11 @@ def mute(world: Members, node: int) -> list[tuple[int, str]]:
     return [(said[0], said[-1]) for said in world.ports[node].of("mute")]
 
 
+def asked(world: Members) -> int:
+    """How often the members asked the leader to lead."""
+    return sum(member.marks["asked the leader to lead"] for member in world.members)
+
+
 # -- the lies --------------------------------------------------------------------------------------
 
 
@@ -266,22 +271,38 @@ def test_a_slow_leader_is_not_called_mute() -> None:
         for one in due:
             world.members[0].on_packet(one.message, one.source, one.seal, world.now)
         world.settle(lambda one: one.to != 0, ticks=1)
+    assert asked(world) > 0
     assert all(member.marks["mute leader"] == 0 for member in world.members)
     assert joiner.marks["mute leader"] == 0
 
 
+@pytest.mark.parametrize("whom", [2, 3])
+def test_a_leader_that_hears_whom_a_member_takes_for_dead_is_not_called_mute(whom: int) -> None:
+    """It makes a view when it is asked to, with the same members; so the change stays due."""
+    world = world_of(4)
+    world.suspect(whom, 1)
+    for _ in range(6 * BOUND // TICK):
+        world.settle(ticks=1)
+    assert 4 <= asked(world) <= 40, "less and less often"
+    assert all(member.marks["mute leader"] == 0 for member in world.members)
+    assert [member.who.uid for member in world.members] == ["n0", "n1", "n2", "n3"]
+    assert world.masks() == [0b1111] * 4
+
+
 def test_invented_newcomers_have_no_honest_leader_excluded() -> None:
-    """A member names a node that does not exist, to all others; the leader lets it in."""
+    """A member names nodes that do not exist, to all others; the leader lets them in.
+
+    They never answer, so that views come late: only when the others ask for them.
+    """
     world = world_of(4)
     for step in range(4 * BOUND // TICK):
         for node in (1, 2):
-            ghost = Who(f"ghost{step % 3}", "99", step % 3)
+            number = 90 + step // 4
+            ghost = Who(f"ghost{number}", f"{number}", 1)
             world.ports[3].control(node, Enter(ghost, -1))
-            mine = world.members[node].view
-            assert mine is not None
-            world.ports[3].control(node, Stuck(mine.id))
         world.settle(lambda one: one.to < 4, ticks=1)
         world.lose(lambda one: one.to >= 4)
+    assert asked(world) > 0
     assert all(member.marks["mute leader"] == 0 for member in world.members)
     assert all(member.who.uid == f"n{node}" for node, member in enumerate(world.members))
     assert 0 in (world.members[1].view or View(ViewId(0, Ballot(0, 0)), {})).members
@@ -301,6 +322,7 @@ def test_a_member_that_takes_the_lead_does_not_have_the_leader_excluded() -> Non
         world.settle(lambda one: not (one.to == 2 and one.source == 0), ticks=1)
         world.lose(lambda one: one.to == 2 and one.source == 0)
     assert ballots > BALLOTS_OF_OTHERS
+    assert asked(world) > 0
     assert world.members[1].marks["mute leader"] == 0
     assert joiner.view is not None
     assert 0 in joiner.view.members
