@@ -10,7 +10,7 @@ import pytest
 from cubecast.chaos.condition import Action, Condition, actions_of
 from cubecast.chaos.live.live_schedules import DRAWN, draw, runnable, split
 from cubecast.chaos.live.placement import sides_of
-from cubecast.chaos.schedule import Fault, Schedule, ScheduleError, checked, read_schedule
+from cubecast.chaos.schedule import Act, Fault, Schedule, ScheduleError, checked, read_schedule
 from support.paths import ROOT
 
 SCENARIOS = ROOT / "scenarios" / "chaos"
@@ -38,6 +38,12 @@ def test_schedules_of_the_simulator_are_schedules_of_processes(path: Path) -> No
     for action in actions_of(schedule, schedule.seconds):
         condition.apply(action)
     assert len(actions_of(schedule, schedule.seconds)) >= len(schedule.faults)
+
+
+@pytest.mark.parametrize("act", ["mute", "idle"])
+def test_acts_of_simulated_nodes_are_refused(act: Act) -> None:
+    with pytest.raises(ScheduleError, match=f"act '{act}' is for simulated nodes"):
+        runnable(Schedule(3, faults=(Fault(1, act, 0, lasts=5),)))
 
 
 def test_so_many_processes_are_refused() -> None:

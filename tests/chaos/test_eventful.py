@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.eventful import draw_eventful, draw_idle
 from cubecast.chaos.plan import plan_of
 from cubecast.chaos.schedule import (
     ApplicationStep,
@@ -26,6 +26,7 @@ from cubecast.chaos.simulated.driver import (
     population,
     run_schedule,
 )
+from cubecast.protocol.cluster.leader_watch import Duty, LeaderWatch
 
 BLOCK = 25
 SEEDS = 500
@@ -50,6 +51,28 @@ def test_twenty_five_eventful_schedules(block: int) -> None:
         assert verdict.ok, (again, verdict.failures)
         assert verdict.metrics["needless"] == 0, again
         assert verdict.metrics["recovery_time"] <= verdict.bound, again
+
+
+def test_schedules_with_an_idle_leader() -> None:
+    """The others go on without it, and it comes back; most of these seeds have it lead."""
+    mute, behind = 0, 0
+    for seed in range(40):
+        verdict = run_schedule(draw_idle(seed, nodes_of(seed)), population("cubecast"))
+        assert verdict.ok, (seed, verdict.failures)
+        assert verdict.metrics["idles"] == 1
+        mute += verdict.marks["mute leader"] > 0
+        behind += verdict.marks["mute leader placed behind us"]
+    assert mute >= 15
+    assert behind >= 5
+
+
+def test_an_honest_leader_that_is_called_mute_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeaderWatch, "_judge", lambda *_: Duty.LEAVE)
+    failures = Counter[str]()
+    for seed in range(20):
+        verdict = run_schedule(draw_schedule(seed, 4), population("cubecast"))
+        failures.update(verdict.failures.keys())
+    assert failures["mute-leader"] > 0
 
 
 ONCE_BROKEN = (670, 974, 1469, 1504, 1545, 1576, 1743, 1841, 1879, 2180, 2415, 3769)

@@ -24,6 +24,7 @@ from cubecast.net.wire.packets import (
     decode_control,
 )
 from cubecast.net.wire.views import decode_detector, decode_view
+from cubecast.protocol.cluster.leader_watch import LOOKS, LeaderWatch
 from cubecast.protocol.subscriptions.discovery import Discovery
 from cubecast.testing.fuzz import (
     Campaign,
@@ -38,6 +39,7 @@ from cubecast.testing.fuzz import (
     fuzz_decoders,
     growth,
     load,
+    scene,
     session,
     wanted,
 )
@@ -271,3 +273,11 @@ def test_a_topic_that_is_forgotten_while_its_pattern_joins_others() -> None:
     discovery.settle()
     assert desk.told == [("#", True)]
     assert discovery.joining == {}
+
+
+def test_the_others_go_on_without_a_mute_leader_before_the_fuzzer_gives_up() -> None:
+    """A member that leads and lies by silence: the next in line may hear of the change last."""
+    config = scene.config()
+    wait, epochs = config.protocol.mute_after, config.epochs
+    watch = LeaderWatch(wait, epochs.answer_after, epochs.enter_every)
+    assert (watch.bound + wait + 3 * wait // LOOKS) / 1e6 < campaign.ROUND_TRIP_S

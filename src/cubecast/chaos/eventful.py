@@ -29,7 +29,7 @@ from random import Random
 import msgspec
 
 from cubecast.chaos.drawing import draw_schedule
-from cubecast.chaos.schedule import ApplicationStep, Deed, Fault, Schedule, checked
+from cubecast.chaos.schedule import Act, ApplicationStep, Deed, Fault, Schedule, checked
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.trace import Record
 
@@ -37,6 +37,10 @@ PATTERNS = ("#", "+", "reply/#", "reply/+", "room/+", "room/#")
 ROOMS = ("room/1", "room/2", "room/3")
 MUTE = (12_000, 20_000)
 """How long a node is mute: longer than others wait for it (`cubecast.sim.protocols`)."""
+IDLE = (50_000, 60_000)
+"""How long a leader is idle: longer than others wait for it, and for it to be back."""
+SETTLED = 3_000
+"""After the other faults, until it is idle."""
 QUIET = 20_000
 """A stretch without publications of at least this length counts as quiet."""
 
@@ -44,6 +48,31 @@ QUIET = 20_000
 def draw_eventful(seed: int, nodes: int | None = None) -> Schedule:
     """The schedule of a seed with all ingredients."""
     return enriched(draw_schedule(seed, nodes), Random(f"chaos/{seed}/more"))
+
+
+def draw_idle(seed: int, nodes: int | None = None) -> Schedule:
+    """The schedule of a seed, and then a leader that changes no view while others come and go.
+
+    A drawing of its own: the time until others go on without it is several times as long as all
+    other faults.
+    """
+    schedule, rng = draw_schedule(seed, nodes), Random(f"chaos/{seed}/idle")
+    begun, lasts = int(schedule.length), rng.randint(*IDLE)
+    others = range(1, schedule.nodes)
+    faults = [Fault(begun, "heal"), Fault(begun, "restart", 0)]
+    faults += [Fault(begun + SETTLED, "idle", 0, lasts=lasts)]
+    for node in rng.sample(others, min(len(others), rng.choice((1, 2, 3)))):
+        at = begun + SETTLED + rng.randint(100, 4_000)
+        act: Act = rng.choice(("crash", "leave"))
+        faults.append(Fault(at, act, node, lasts=rng.randint(100, 4_000)))
+    return checked(
+        msgspec.structs.replace(
+            schedule,
+            about=f"{schedule.about}, with an idle leader",
+            length=float(begun + SETTLED + lasts + 4_000),
+            faults=(*schedule.faults, *sorted(faults, key=lambda fault: fault.at)),
+        )
+    )
 
 
 def enriched(schedule: Schedule, rng: Random) -> Schedule:

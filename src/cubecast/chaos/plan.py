@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cubecast.chaos.condition import Action, Condition, actions_of
 from cubecast.chaos.schedule import Schedule
 from cubecast.protocol.port import NodeId, Time
-from cubecast.sim.faults import Cut, MuteNode, Pause, Slow
+from cubecast.sim.faults import Cut, IdleNode, MuteNode, Pause, Slow
 
 
 @dataclass(slots=True)
@@ -28,6 +28,7 @@ class SchedulePlan:
     cuts: list[Cut] = field(default_factory=list)
     slows: list[Slow] = field(default_factory=list)
     mutes: list[MuteNode] = field(default_factory=list)
+    idles: list[IdleNode] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """How many faults of each kind were carried out."""
 
@@ -36,7 +37,7 @@ def plan_of(schedule: Schedule) -> SchedulePlan:
     """Go through the beginnings and ends of faults, and note each fault's span."""
     plan = SchedulePlan(schedule.time(schedule.length))
     plan.counts = dict.fromkeys(
-        ("crash", "leave", "restart", "pause", "partition", "one-way", "slow", "mute"), 0
+        ("crash", "leave", "restart", "pause", "partition", "one-way", "slow", "mute", "idle"), 0
     )
     condition = Condition(schedule.nodes, schedule.later)
     for action in actions_of(schedule, schedule.time):
@@ -80,6 +81,8 @@ def _note_span(plan: SchedulePlan, schedule: Schedule, begun: Action, end: Time)
             plan.cuts.append(Cut(start, end, 1 << fault.source, 1 << fault.to))
         case "mute":
             plan.mutes.append(MuteNode(fault.node, start, end, fault.to))
+        case "idle":
+            plan.idles.append(IdleNode(fault.node, start, end))
         case "slow":
             node, delay = 1 << fault.node, schedule.time(fault.delay)
             for ends in ((node, everyone), (everyone & ~node, node)):

@@ -44,6 +44,7 @@ topic = "t"                 # left out: the first one; any other name is a topic
 | one-way: nothing gets from one to the other | from, to | heal |
 | slow: all links of a node take longer | node, delay or factor | heal |
 | mute: a node answers no waves, all else it does; with `to`: those of one node | node | heal |
+| idle: a node begins no change of the view, so that none comes while it leads | node | heal |
 
 | what an application does | |
 |---|---|
@@ -81,6 +82,7 @@ Act = Literal[
     "one-way",
     "slow",
     "mute",
+    "idle",
     "heal",
 ]
 Deed = Literal[
@@ -103,9 +105,10 @@ UNDONE_BY: dict[str, Act] = {
     "one-way": "heal",
     "slow": "heal",
     "mute": "heal",
+    "idle": "heal",
 }
-OF_LINKS = frozenset(("partition", "one-way", "slow", "mute"))
-OF_ONE_NODE = frozenset(("crash", "leave", "restart", "pause", "resume", "slow", "mute"))
+OF_LINKS = frozenset(("partition", "one-way", "slow", "mute", "idle"))
+OF_ONE_NODE = frozenset(("crash", "leave", "restart", "pause", "resume", "slow", "mute", "idle"))
 CHANCES = ("loss", "duplicate", "reorder", "spike")
 MAX_NODES = 4096
 
@@ -142,6 +145,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
             case "mute":
                 asked = f" that come by node {self.to}" if self.to >= 0 else ""
                 return f"node {self.node} answers no waves{asked}"
+            case "idle":
+                return f"node {self.node} changes no view"
             case "heal":
                 return "heal"
         return f"{self.act} of node {self.node}"

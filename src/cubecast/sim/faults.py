@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from cubecast.protocol.cluster.views import Depart, Enter, Stuck
 from cubecast.protocol.messages import Answer, Parcel
 from cubecast.protocol.port import Message, NodeId, Time
 
@@ -90,6 +91,25 @@ class MuteNode:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleNode:
+    """Drops what would make `node` change the view, from `start` on and before `end`.
+
+    It answers tests and waves, so that it leads as long as its slot is the lowest, and lets no node
+    in or out.  It still excludes members that it takes for dead itself.
+    """
+
+    node: NodeId
+    start: Time
+    end: Time
+
+    def keeps(self, peer: NodeId, message: Message, now: Time) -> bool:
+        """Whether a message to `peer` is one of those."""
+        if peer != self.node or not self.start <= now < self.end:
+            return False
+        return isinstance(getattr(message, "message", message), Enter | Stuck | Depart)
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Stops `node` from `start` on and before `end`; messages that arrive wait."""
 
@@ -136,6 +156,7 @@ class Faults:
     holds: tuple[Hold, ...] = ()
     slows: tuple[Slow, ...] = ()
     mutes: tuple[MuteNode, ...] = ()
+    idles: tuple[IdleNode, ...] = ()
     until: Time | None = None
     """No random fault happens to messages that leave from then on."""
     lost: int = 0
@@ -157,6 +178,8 @@ class Faults:
             self.lost += 1
             return
         if any(mute.keeps(source, peer, message, leaves) for mute in self.mutes):
+            return
+        if any(idle.keeps(peer, message, leaves) for idle in self.idles):
             return
         if self.until is not None and leaves >= self.until:
             world.post(world.awake(peer, at), world.receivers[peer], message, source)

@@ -87,7 +87,7 @@ def nodes_of_their_own() -> Iterator[list[str]]:
         yield addresses
     finally:
         for one in processes:
-            shell_of(one).kill()
+            one.kill()
             one.wait()
             assert one.stdout is not None
             one.stdout.close()

@@ -23,12 +23,14 @@ from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.cluster.agreement import AgreementConfig, ViewAgreement
 from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.protocol.cluster.leader_watch import LeaderWatch
-from cubecast.protocol.cluster.views import Enter, Stuck, Who
+from cubecast.protocol.cluster.views import Ballot, Enter, Prepare, Stuck, Who
 from cubecast.protocol.config import Config
 from support.insider import SECRET, all_talk, as_member, view_of
 from support.live import CUT, live, told, until
 
 MUTE_AFTER_US = 500_000
+SOON_US = 80_000
+"""A leader whose messages take 60 ms makes no view in this time."""
 EPOCHS = AgreementConfig(
     answer_after=150_000,
     repeat_after=30_000,
@@ -155,6 +157,17 @@ async def test_a_leader_with_the_lowest_slot_does_not_keep_two_halves_apart() ->
         await ended(nodes)
 
 
+def lose_patience_sooner(node: Node) -> None:
+    """Let the node ask its leader to lead after a time in which a slow leader makes no view."""
+    agreement = shell_of(node).member._agreement
+    assert agreement is not None
+    agreement.watch = LeaderWatch(SOON_US, EPOCHS.answer_after, EPOCHS.enter_every)
+
+
+def asked(nodes: list[Node]) -> int:
+    return sum(shell_of(node).member.marks["asked the leader to lead"] for node in nodes)
+
+
 @live
 async def test_an_honest_leader_with_slow_links_stays() -> None:
     nodes = await started(3)
@@ -162,14 +175,16 @@ async def test_an_honest_leader_with_slow_links_stays() -> None:
         events = [node.events() for node in nodes]
         uid = nodes[0].uid
         nodes[0].faults.set(None, Rule(delay_s=0.06))
-        newcomers = []
-        for _ in range(2):
+        for node in nodes[1:]:
+            lose_patience_sooner(node)
+        newcomers: list[Node] = []
+        while len(newcomers) < 2 or not asked(nodes):
             shell = Shell(hasty())
             await shell.start(nodes[1].address)
             newcomers.append(shell.node)
         await asyncio.sleep(BOUND_S)
         assert nodes[0].uid == uid
-        assert alike(nodes, 5)
+        assert alike(nodes, 3 + len(newcomers))
         nodes += newcomers
         for heard in events:
             heard.close()
@@ -180,18 +195,27 @@ async def test_an_honest_leader_with_slow_links_stays() -> None:
 
 @live
 async def test_a_member_that_lies_has_no_honest_leader_excluded() -> None:
-    """It says that it is stuck, and names nodes that do not exist; to all but the leader."""
+    """It says that it is stuck, and names nodes that do not exist; the leader it holds up.
+
+    The leader follows its ballots, which the others do not see.
+    """
     nodes = await started(4)
     try:
         uids = [node.uid for node in nodes[:3]]
         end, number = time.monotonic() + 2 * BOUND_S, 0
         while time.monotonic() < end:
             number += 1
+            async with as_member(nodes[0], nodes[3]) as mole:
+                view = view_of(nodes[0])
+                ballot = Ballot(view.id.ballot.round + 100 * number, nodes[3].slot)
+                mole.say(Prepare(ballot, view.id, view.mask))
+                await asyncio.sleep(0.02)
             for victim in nodes[1:3]:
                 async with as_member(victim, nodes[3]) as mole:
                     mole.say(Stuck(view_of(victim).id))
-                    mole.say(Enter(Who(f"ghost{number % 5}", f"127.0.0.1:{9 + number % 5}", 1), -1))
-                    await asyncio.sleep(0.02)
+                    mole.say(Enter(Who(f"ghost{number}", f"127.0.0.1:{9 + number}", 1), -1))
+                    await asyncio.sleep(0.1)
+        assert asked(nodes) > 0
         assert [node.uid for node in nodes[:3]] == uids
         assert not any(shell_of(node).member.marks["mute leader"] for node in nodes)
     finally:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cubecast.protocol.cluster import admission
-from cubecast.protocol.cluster.admission import Admission
+from cubecast.protocol.cluster.admission import Admission, in_one_view, is_ordinary
 from cubecast.protocol.cluster.views import Enter, Who
+from cubecast.protocol.port import Stream
 
 
 def enter(uid: str, address: str, wish: int = -1) -> Enter:
@@ -39,3 +40,22 @@ def test_of_those_at_one_address_the_last_waits() -> None:
     assert waiting.await_place(enter("old", "host:1")) == 0
     assert waiting.await_place(enter("new", "host:1")) == 1
     assert list(waiting.entering) == ["new"]
+
+
+def test_a_view_takes_so_much_past_and_the_small_ones_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "MAX_PAST", 64 * 100)
+
+    def with_past(uid: str, streams: int) -> Enter:
+        past = {"t": tuple((Stream(slot, 1), 1) for slot in range(streams))}
+        return Enter(Who(uid, uid, 1), -1, past if streams else {})
+
+    large, middle, small, new = (
+        with_past(uid, streams)
+        for uid, streams in (("large", 1000), ("middle", 150), ("small", 2), ("new", 0))
+    )
+    assert in_one_view([large, middle, small, new]) == [middle, small, new]
+    assert in_one_view([large, new]) == [new]
+    assert in_one_view([large]) == [large], "it may fit after all"
+    assert [is_ordinary(one) for one in (large, middle, small, new)] == [False, False, True, True]

@@ -142,7 +142,7 @@ def tell_a_view_that_was_not_decided(leaves: bool) -> None:
 def test_every_line_of_the_table_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """`_move` knows no other move: a step that the table does not have raises `KeyError`."""
     monkeypatch.setattr(Watched, "taken", Counter())
-    for seed in range(160):
+    for seed in range(170):
         random_toys(seed)
     follow_while_leading()
     assert set(Watched.taken) == set(NEXT) - LIES
@@ -209,15 +209,37 @@ def test_a_planted_move_is_found(planted: type[ViewAgreement]) -> None:
 
 
 def test_our_own_ballot_that_comes_back_does_not_end_our_attempt() -> None:
-    """A member says our own `Prepare` to us: we go on leading, and then let it lead."""
+    """A member says our own `Prepare` to us: we go on leading, and do not let it lead."""
     toys = Toys(3, Watched)
     toys.suspect(0, 2)
     epochs = toys.toys[0].epochs
     (question,) = [m for _, to, m in toys.flying if to == 1 and isinstance(m, Prepare)]
     epochs.on_prepare(question, 1, toys.now)
     assert epochs.phase is Phase.LEADING
-    toys.suspect(0, 1)
+    assert epochs._retry_at is None
+    assert toys.toys[0].doubts == [("n1", "it asks for a ballot of node 0")]
+    toys.come_to_rest()
+    assert not toys.stuck()
+
+
+def test_a_ballot_that_is_asked_for_again_is_not_followed_for_longer() -> None:
+    """An answer may be lost: it is given again.  The time to follow, and to wait, stays."""
+    toys = Toys(3, Watched)
+    epochs = toys.toys[0].epochs
+    question = Prepare(Ballot(5, 2), epochs.view.id, epochs.view.mask)
+    epochs.on_prepare(question, 2, toys.now)
+    until, answers = epochs._retry_at, len(toys.flying)
     assert epochs.phase is Phase.FOLLOWING
+    assert until is not None
+    assert until == toys.now + 2 * CONFIG.answer_after
+    epochs.on_prepare(question, 2, toys.now + 1)
+    assert epochs._retry_at == until
+    assert len(toys.flying) == answers + 1
+    epochs._resume()
+    assert epochs.phase is Phase.WAITING
+    epochs.on_prepare(question, 2, until + 1)
+    assert epochs.phase is Phase.WAITING
+    assert len(toys.flying) == answers + 2
     toys.come_to_rest()
     assert not toys.stuck()
 

@@ -123,7 +123,7 @@ def test_a_view_that_cannot_be_the_next_is_refused_however_it_is_told(
 
 
 def test_a_view_that_cannot_be_told_is_not_gone_over_to() -> None:
-    """A waiting newcomer may be the reason; without it the next attempt succeeds."""
+    """A waiting newcomer may be the reason: then the same attempt ends in a view without it."""
     toys = Toys(3)
     leader = toys.toys[0]
     large = Who("large", "9", 1)
@@ -134,14 +134,28 @@ def test_a_view_that_cannot_be_told_is_not_gone_over_to() -> None:
     leader.can_tell = can_tell  # type: ignore[method-assign]
     before = leader.epochs.view
     leader.epochs.on_enter(Enter(large, -1), 0)
-    for _ in range(2):
-        toys.flying = [one for one in toys.flying if one[1] != 9]
-        toys.drain()
-    assert leader.marks["view that cannot be told"] == 1
-    assert leader.epochs.view is before
+    toys.flying = [one for one in toys.flying if one[1] != 9]
+    toys.drain()
+    assert leader.marks["newcomers too large for a view"] == 1
+    assert [uid for uid, _ in leader.doubts] == ["large"]
+    assert leader.epochs.view.epoch == before.epoch + 1
     toys.come_to_rest()
     assert toys.views() == {frozenset({0, 1, 2})}
     assert leader.epochs.view.epoch == 1
+
+
+def test_a_view_that_cannot_be_told_without_newcomers_either_is_tried_again() -> None:
+    toys = Toys(3)
+    leader = toys.toys[0]
+    leader.can_tell = lambda message: toys.now > 0  # type: ignore[method-assign]
+    before = leader.epochs.view
+    toys.suspect(0, 2)
+    toys.drain()
+    assert leader.marks["view that cannot be told"] == 1
+    assert leader.epochs.view is before
+    toys.toys[2].crashed = True
+    toys.come_to_rest()
+    assert toys.views() == {frozenset({0, 1})}
 
 
 # -- ballots without end ---------------------------------------------------------------------------

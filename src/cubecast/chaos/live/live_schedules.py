@@ -30,6 +30,8 @@ def runnable(schedule: Schedule) -> Schedule:
         raise ScheduleError(f"nodes must be 1 to {MAX_NODES} here, not {schedule.nodes}")
     if any(fault.act == "mute" for fault in schedule.faults):
         raise ScheduleError("act 'mute' is for simulated nodes: real ones answer waves")
+    if any(fault.act == "idle" for fault in schedule.faults):
+        raise ScheduleError("act 'idle' is for simulated nodes: real ones change views")
     return checked(schedule)
 
 

@@ -68,8 +68,8 @@ class SimulatedVerdict(ChaosVerdict):
     """The outcome of one schedule in virtual time.
 
     Besides the properties of the checkers there are ``liveness`` (not converged within the bound),
-    ``kept`` (something is left to do), ``raised`` (a process failed) and ``values``
-    (`cubecast.sim.values`).
+    ``kept`` (something is left to do), ``raised`` (a process failed), ``values``
+    (`cubecast.sim.values`) and ``mute-leader`` (a leader was called mute that is not).
     """
 
     marks: Counter[str]
@@ -140,6 +140,7 @@ class _Run:
             partitions=tuple(self.plan.cuts),
             slows=tuple(self.plan.slows),
             mutes=tuple(self.plan.mutes),
+            idles=tuple(self.plan.idles),
             until=self.plan.length,
         )
         return Uniform(Random(f"chaos/{seed}/delays"), params.low, params.high, faults=faults)
@@ -290,6 +291,8 @@ class _Run:
         lossy = any(step.lossy for step in self.schedule.steps)
         if self.world.marks[PASSED_OVER] and not lossy:
             self.fail("loss-reasons", "a jump over messages as if suspended, but no node is lossy")
+        if self.world.marks["mute leader"] and not counts["idle"]:
+            self.fail("mute-leader", "an honest leader was called mute")
         metrics = {
             "violations": float(sum(map(len, self.failures.values()))),
             "gaps": float(report.gaps),
@@ -301,6 +304,7 @@ class _Run:
             "partitions": float(counts["partition"]),
             "one_way": float(counts["one-way"]),
             "mutes": float(counts["mute"]),
+            "idles": float(counts["idle"]),
             "slow": float(counts["slow"]),
             "leaves": float(counts["leave"]),
             "cut_short": float(self.cut_short),

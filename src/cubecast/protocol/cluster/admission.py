@@ -4,6 +4,10 @@ A request that costs a member its place, or an absent node its entry, needs a pr
 (`cubecast.protocol.cluster.removal`).  A process has one address for all its lives.  Bounds: at
 most `MAX_ENTERING` newcomers wait, one per address; each view drops newcomers whose address is
 taken, and leavers that are no members.
+
+A view tells what its newcomers say of their pasts (`Enter.reached`), and must fit into a message.
+So the newcomers of one view have pasts of `MAX_PAST` together, the small ones first; the others
+wait for the next view.  A past is *ordinary* if `ORDINARY` of its size fit into one view.
 """
 
 from __future__ import annotations
@@ -16,6 +20,13 @@ from cubecast.protocol.port import Seq, Stream
 
 MAX_ENTERING = 1024
 """Newcomers that may wait for the next view."""
+MAX_PAST = 32 * 1024 * 1024
+"""Bytes that newcomers may say of their pasts in one view: a million streams, half a message."""
+ORDINARY = 64
+"""So many ordinary newcomers can enter with one view."""
+STREAM_BYTES = 32
+TOPIC_BYTES = 16
+"""What a stream, and a topic besides its name, take in a message, or a little more."""
 
 
 class Admission:
@@ -84,6 +95,11 @@ class Admission:
         self.entering[enter.who.uid] = enter
         return len(replaced)
 
+    def leave_out(self, enters: Collection[Enter]) -> None:
+        """Let these newcomers wait no longer; they ask again."""
+        for enter in enters:
+            self.entering.pop(enter.who.uid, None)
+
     def outlived(self, who: Who, others: Iterable[Who]) -> bool:
         """Whether we know a later life of the same process: the request is a late copy."""
         entering = [enter.who for enter in self.entering.values()]
@@ -98,6 +114,32 @@ class Admission:
             uid: one for uid, one in self.entering.items() if one.who.address not in view.places
         }
         self.departing = {uid: None for uid in self.departing if view.has(uid)}
+
+
+def past_of(enter: Enter) -> int:
+    """How many bytes a newcomer says of its past; every node counts alike."""
+    streams = sum(map(len, enter.reached.values()))
+    names = sum(len(topic.encode(errors="surrogatepass")) for topic in enter.reached)
+    return STREAM_BYTES * streams + TOPIC_BYTES * len(enter.reached) + names
+
+
+def is_ordinary(enter: Enter) -> bool:
+    """Whether a newcomer's past is small enough that no view need leave it out."""
+    return past_of(enter) <= MAX_PAST // ORDINARY
+
+
+def in_one_view(waiting: list[Enter]) -> list[Enter]:
+    """The newcomers that one view can tell of, in their order; one at least."""
+    sizes = {one.who.uid: past_of(one) for one in waiting}
+    if sum(sizes.values()) <= MAX_PAST:
+        return waiting
+    total, chosen = 0, set[str]()
+    for uid in sorted(sizes, key=sizes.__getitem__):
+        total += sizes[uid]
+        if total > MAX_PAST and chosen:
+            break
+        chosen.add(uid)
+    return [one for one in waiting if one.who.uid in chosen]
 
 
 def ends_of(entering: Collection[Enter], view: View) -> Ends:

@@ -22,7 +22,8 @@ There is no majority: every side of a partition goes on.  Invariants:
 4. A node that is excluded while it lives hears of it (`cubecast.protocol.cluster.member`).
 5. No member can hold up the agreement for long (`cubecast.protocol.cluster.belief`): in one view,
    ballots of a member that does not lead, and objections of any member, count so many times.
-6. A leader does not go over to a view that it cannot encode for the others.
+6. A leader does not go over to a view that it cannot encode for the others.  If newcomers are the
+   reason, it decides the view without them.
 7. A leader that leaves a change undone does not lead for ever
    (`cubecast.protocol.cluster.leader_watch`): others go on without it.
 
@@ -40,7 +41,7 @@ import msgspec
 
 from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import Absences
-from cubecast.protocol.cluster.admission import Admission, ends_of
+from cubecast.protocol.cluster.admission import Admission, ends_of, in_one_view, is_ordinary
 from cubecast.protocol.cluster.belief import (
     MAX_OBJECTIONS,
     ballots_followed,
@@ -48,7 +49,13 @@ from cubecast.protocol.cluster.belief import (
     is_near,
     leap,
 )
-from cubecast.protocol.cluster.leader_watch import KEEPS_DEAD, KEEPS_VIEW, Duty, LeaderWatch
+from cubecast.protocol.cluster.leader_watch import (
+    KEEPS_DEAD,
+    KEEPS_MEMBER,
+    KEEPS_VIEW,
+    Duty,
+    LeaderWatch,
+)
 from cubecast.protocol.cluster.phases import NEXT, Phase, PhaseCause
 from cubecast.protocol.cluster.view_broadcast import ViewBroadcast, difference, restored
 from cubecast.protocol.cluster.views import (
@@ -206,6 +213,7 @@ class ViewAgreement:
         self._objections: dict[NodeId, int] = {}  # in this view, by sender
         self.watch = LeaderWatch(mute_after, config.answer_after, config.enter_every)
         """What the leader, if it is another node, leaves undone."""
+        self._left = 0  # slots of leaders that were mute, in this view
         self._demoted: dict[str, None] = {}  # addresses of leaders that were mute
 
     def came_by(self, install: Install, now: Time) -> None:
@@ -298,18 +306,20 @@ class ViewAgreement:
             return ""
         if self.view.mask & self._doubted:
             return KEEPS_DEAD
-        return "" if self.phase is Phase.SETTLED else KEEPS_VIEW
+        if self.phase is not Phase.SETTLED:
+            return KEEPS_VIEW
+        return KEEPS_MEMBER if self.uid in self._admission.departing else ""
 
     def _watch_leader(self, now: Time) -> None:
         """See to it that we look whether the leader does what is due."""
-        if self.watch.begin(bool(self._due()), now):
+        if self.watch.begin(self.leader, bool(self._due()), now):
             assert self.watch.look_at is not None
             self._host.wake(self.watch.look_at)
 
     def _look_at_leader(self, now: Time) -> None:
         """Ask the leader for what is due, or go on without it."""
         leader = self.leader
-        duty = self.watch.look(self._due(), len(self.view.members), now)
+        duty = self.watch.look(leader, self._due(), len(self.view.members), now)
         if leader == self.slot or self.phase is Phase.LEAVING:
             return
         if duty is Duty.ASK:
@@ -320,7 +330,8 @@ class ViewAgreement:
             self._host.marks["mute leader"] += 1
             self._host.mute_leader(leader, self.watch.waited(now), self.watch.reason, now)
             self._demote(self.view.members[leader].address)
-            self.watch.next_leader(now)
+            self._left |= 1 << leader
+            self.watch.next_leader()
             if self.promised.slot == leader:
                 self._resume()
             self.lose(1 << leader, now)
@@ -476,10 +487,7 @@ class ViewAgreement:
         self.consider(now)
 
     def _cannot_tell(self, now: Time) -> None:
-        """Stay, as the next view cannot be encoded; try again without the waiting newcomers.
-
-        What newcomers say of their past may be what is too large; they ask again.
-        """
+        """Stay, as the next view cannot be encoded, with newcomers or without; try again later."""
         self._host.marks["view that cannot be told"] += 1
         self._admission.entering.clear()
         self._yield_until(now + self._config.answer_after)
@@ -497,6 +505,7 @@ class ViewAgreement:
         entering = [one for one in waiting if one.who.address not in places]
         if len(entering) < len(waiting):
             self._host.marks["newcomer waits for its former life"] += 1
+        entering = in_one_view(entering)
         for enter in entering:  # the others wait until their former lives are out
             slot = self._place(enter, members)
             if slot is not None:
@@ -521,7 +530,12 @@ class ViewAgreement:
         ]
         broadcast = self._prepare_broadcast(install)
         if not self._host.can_tell(install):
-            self._cannot_tell(now)
+            if not entering:
+                self._cannot_tell(now)
+                return
+            large = [one for one in entering if not is_ordinary(one)]
+            self._leave_out(large or entering)
+            self._decide_if_complete(now)
             return
         if view.has(self.uid):
             self._go_over(install, now)
@@ -532,6 +546,16 @@ class ViewAgreement:
             self._move(PhaseCause.LEAVE)
         self._tell(broadcast, install, now, leavers)
         self.consider(now)
+
+    def _leave_out(self, entering: Collection[Enter]) -> None:
+        """Drop newcomers whose pasts make the view too large: it is decided without them.
+
+        Else no view would come: the leader of ballots that end in none would be called mute.
+        """
+        self._host.marks["newcomers too large for a view"] += 1
+        for enter in entering:
+            self._host.disbelieved(enter.who.uid, "a view with all that it has read is too large")
+        self._admission.leave_out(entering)
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
         """The ends of the streams that no member of the view publishes."""
@@ -568,7 +592,7 @@ class ViewAgreement:
         self._followed, self._objections = {}, {}
         self._move(PhaseCause.GO_OVER)
         self._absences.learn(install.absent, install.view, now)
-        self._silent = 0
+        self._silent = self._left = 0
         self._broadcast = None
         self.suspects &= self.view.mask
         self._admission.went_over(self.view)
@@ -639,26 +663,34 @@ class ViewAgreement:
     def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
         """Follow a node that is about to change the view, unless we follow a higher ballot."""
         ballot = prepare.ballot
-        if sender <= self.leader:
-            self.watch.led(now)
+        if ballot.slot != sender:
+            self._host.marks["ballot of another's"] += 1
+            self._disbelieve(sender, f"it asks for a ballot of node {ballot.slot}")
+            return
+        if sender <= self.leader and not self._left >> sender & 1:
+            self.watch.led(ballot, now)
         if prepare.parent != self.view.id or self.phase is Phase.LEAVING:
             self._host.marks["asked in another view"] += 1
             answer = Report(ballot, self.promised, self._install or self._genesis(), {})
         elif ballot < self.promised:
             self._host.marks["refused an old ballot"] += 1
             answer = Report(ballot, self.promised, None, {})
+        elif self._left >> sender & 1:
+            self._host.marks["ballot of a mute leader"] += 1
+            return
+        elif ballot == self.promised and self.phase is not Phase.SETTLED:
+            self._host.marks["asked again"] += 1  # the time that we follow this ballot is running
+            answer = Report(ballot, ballot, None, self._host.prepare(prepare.survivors))
         elif not self._may_follow(ballot, sender):
             return
         else:
             self.promised = ballot
-            if self.attempt is not None and self.attempt.ballot != ballot:
+            if self.attempt is not None:
                 self._host.marks["attempt given up for a higher ballot"] += 1
                 self.attempt = None
-            if self.attempt is None:  # else our own ballot comes back: we go on leading
-                self._move(PhaseCause.FOLLOW)
+            self._move(PhaseCause.FOLLOW)
             self._yield_until(now + 2 * self._config.answer_after)  # the sender leads now
-            held = self._host.prepare(prepare.survivors)
-            answer = Report(ballot, ballot, None, held)
+            answer = Report(ballot, ballot, None, self._host.prepare(prepare.survivors))
         self._host.send(sender, answer)
 
     def _may_follow(self, ballot: Ballot, sender: NodeId) -> bool:
@@ -670,8 +702,6 @@ class ViewAgreement:
             self._host.marks["ballot that cannot be meant"] += 1
             self._disbelieve(sender, f"it asks for ballot {ballot.round}, we know {self.promised}")
             return False
-        if ballot == self.promised:
-            return True  # asked again
         count = self._followed[sender] = self._followed.get(sender, 0) + 1
         limit = ballots_followed(len(self.view.members), self.leader == sender)
         if count > limit:
@@ -794,7 +824,8 @@ class ViewAgreement:
         lives = list(self._known_lives())
         if any(other.uid == who.uid for other in lives) or self._admission.outlived(who, lives):
             return
-        if self._admission.may_enter(enter, self.view, self._doubted, self.absent):
+        free = self._admission.may_enter(enter, self.view, self._doubted, self.absent)
+        if free and is_ordinary(enter):
             self.watch.passed_on(who.address, now)
             self._watch_leader(now)
 
@@ -808,6 +839,7 @@ class ViewAgreement:
         self._admission.departing[self.uid] = None
         if self.leader != self.slot:
             self._host.send(self.leader, Depart(self.uid))
+            self._watch_leader(now)
         else:
             self.consider(now)
 

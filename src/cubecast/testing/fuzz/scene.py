@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cubecast.net.settings.config import NodeConfig
+from dataclasses import replace
+
+from cubecast.net.settings.config import NodeConfig, local_epochs
 from cubecast.protocol.config import Config
 
 QUIET = "quiet/conversation"
@@ -23,6 +25,9 @@ def config() -> NodeConfig:
         join_timeout_s=60.0,
         publish_timeout_s=0.5,
         leave_timeout_s=0.2,
+        epochs=replace(  # a liar that leads and changes nothing is gone on without in 25 s
+            local_epochs(), answer_after=800_000, repeat_after=100_000, enter_every=200_000
+        ),
         protocol=Config(
             window=64 * 1024,
             ack_delay=1_000,
