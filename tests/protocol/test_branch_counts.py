@@ -59,6 +59,7 @@ OF_ALL_SIZES = (1701,)
 BY_HAND = (
     "cluster/test_removal.py",
     "cluster/test_agreement.py",
+    "cluster/test_leader_lies.py",
     "cluster/test_members.py",
     "cluster/test_mute_leaders.py",
     "cluster/test_returning_nodes.py",

@@ -16,7 +16,7 @@ import pytest
 from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.cluster.agreement import AgreementConfig
-from cubecast.protocol.cluster.belief import LEAP_LIMIT, MAX_EPOCH, MAX_LEAP
+from cubecast.protocol.cluster.belief import LEAP_LIMIT, MAX_EPOCH, MAX_LEAP, MAX_PUSH
 from cubecast.protocol.cluster.detector import DetectorConfig, Notice
 from cubecast.protocol.cluster.knowledge import MAX_STAMP
 from cubecast.protocol.cluster.view_broadcast import difference
@@ -121,6 +121,34 @@ async def test_an_objection_with_an_impossible_round_excludes_its_sender() -> No
             assert shell_of(nodes[0]).member.marks["objection that cannot be meant"] > 0
             assert view_of(newcomer).id.ballot.round < 100
             assert newcomer.slot in nodes[0].members
+        finally:
+            await newcomer.close()
+
+
+@live
+@pytest.mark.parametrize("push", [MAX_PUSH, MAX_LEAP])
+async def test_an_objection_to_the_line_of_what_is_believed_takes_no_node_out(push: int) -> None:
+    """The leader took a ballot above it, which no other member believed, and went on alone."""
+    async with cluster(4, secret=SECRET) as nodes:
+        mole = shell_of(nodes[3]).member
+        said: list[Ballot] = []
+
+        def object_once(prepare: Prepare, sender: int, now: int) -> None:
+            mine = prepare.ballot
+            said.append(mine if said else Ballot(mine.round + push, 3))
+            mole.send(sender, Report(mine, said[-1], None, {}))
+
+        assert mole._agreement is not None
+        mole._agreement.on_prepare = object_once  # type: ignore[method-assign]
+        lives = [node.uid for node in nodes[:3]]
+        newcomer = Shell(NodeConfig(secret=SECRET)).node
+        await shell_of(newcomer).start(nodes[0].address)
+        try:
+            honest = [*nodes[:3], newcomer]
+            await until(lambda: len({view_of(node).id for node in honest}) == 1)
+            assert said
+            assert [node.uid for node in nodes[:3]] == lives
+            assert set(view_of(newcomer).slots) >= {node.uid for node in honest}
         finally:
             await newcomer.close()
 

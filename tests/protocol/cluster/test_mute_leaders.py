@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -20,7 +19,6 @@ from cubecast.protocol.cluster.leader_watch import (
     Duty,
     LeaderWatch,
 )
-from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.views import (
     Ballot,
     Enter,
@@ -32,30 +30,16 @@ from cubecast.protocol.cluster.views import (
     Who,
 )
 from cubecast.protocol.port import Stream
-from support.member_toys import CONFIG, EPOCHS, Flying, Hand, Members
-
-MUTE_AFTER = 160
-PATIENT = replace(CONFIG, mute_after=MUTE_AFTER)
-WATCH = LeaderWatch(MUTE_AFTER, EPOCHS.answer_after, EPOCHS.enter_every)
-BOUND, VIEW_BOUND = WATCH.bound, WATCH.view_bound
-TICK = 5
-
-
-def world_of(nodes: int, patient: bool = True) -> Members:
-    return Members(nodes, config=PATIENT if patient else CONFIG)
-
-
-def newcomer(world: Members, *seeds: int) -> Member:
-    """One more node, which asks the `seeds` for a place."""
-    node = len(world.members)
-    port = Hand(world, node)
-    world.ports.append(port)
-    who, places = Who(f"n{node}", str(node), 1), [str(seed) for seed in seeds]
-    member = Member(
-        node, port, view=None, who=who, config=PATIENT, epochs=EPOCHS, seeds=places, now=world.now
-    )
-    world.members.append(member)
-    return member
+from support.member_toys import EPOCHS, Flying, Members
+from support.patient_members import (
+    BOUND,
+    MUTE_AFTER,
+    TICK,
+    VIEW_BOUND,
+    mute,
+    newcomer,
+    world_of,
+)
 
 
 def idle(leader: int) -> Callable[[Flying], bool]:
@@ -78,11 +62,6 @@ def run(
         if done():
             return world.now - start
     return -1
-
-
-def mute(world: Members, node: int) -> list[tuple[int, str]]:
-    """The leaders that a node called mute, each with the reason."""
-    return [(said[0], said[-1]) for said in world.ports[node].of("mute")]
 
 
 def asked(world: Members) -> int:

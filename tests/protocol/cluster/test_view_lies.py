@@ -14,6 +14,7 @@ from cubecast.protocol.cluster.belief import (
     MAX_LEAP,
     MAX_OBJECTIONS,
     MAX_PLACES,
+    MAX_PUSH,
     ROUND_LIMIT,
     AddressHistory,
     leap,
@@ -230,12 +231,12 @@ def test_a_member_that_takes_ballot_after_ballot_delays_views_for_a_bounded_time
 def test_a_ballot_that_cannot_be_meant_is_not_followed() -> None:
     toys = Toys(3)
     epochs = toys.toys[0].epochs
-    epochs.on_prepare(Prepare(Ballot(MAX_LEAP + 1, 2), epochs.view.id, 0b111), 2, 0)
+    epochs.on_prepare(Prepare(Ballot(MAX_PUSH + 1, 2), epochs.view.id, 0b111), 2, 0)
     assert epochs.promised == epochs.view.id.ballot
     assert not toys.flying
     assert toys.toys[0].marks["ballot that cannot be meant"] == 1
-    epochs.on_prepare(Prepare(Ballot(MAX_LEAP, 2), epochs.view.id, 0b111), 2, 0)
-    assert epochs.promised == Ballot(MAX_LEAP, 2)
+    epochs.on_prepare(Prepare(Ballot(MAX_PUSH, 2), epochs.view.id, 0b111), 2, 0)
+    assert epochs.promised == Ballot(MAX_PUSH, 2)
 
 
 # -- other views -----------------------------------------------------------------------------------

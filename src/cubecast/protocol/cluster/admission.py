@@ -20,6 +20,8 @@ from cubecast.protocol.port import Seq, Stream
 
 MAX_ENTERING = 1024
 """Newcomers that may wait for the next view."""
+SHARE = MAX_ENTERING // 4
+"""So many of them may have been named by one member, and as many by all that are no members."""
 MAX_PAST = 32 * 1024 * 1024
 """Bytes that newcomers may say of their pasts in one view: a million streams, half a message."""
 ORDINARY = 64
@@ -35,6 +37,7 @@ class Admission:
     def __init__(self, key: str) -> None:
         self._removal_proofs = RemovalProofs(key)
         self.entering: dict[str, Enter] = {}
+        self._named_by: dict[str, str] = {}  # by the uid of one that enters: the member's uid or ""
         self.departing: dict[str, None] = {}
 
     def doubt(self, uid: str, view: View) -> Doubt:
@@ -83,22 +86,42 @@ class Admission:
         slots |= {view.places.get(one.who.address) for one in self.admissible(view, doubted)}
         return sum(1 << slot for slot in slots if slot is not None)
 
-    def await_place(self, enter: Enter) -> int:
-        """Let a newcomer wait for the next view; return how many at its address it replaces."""
-        if len(self.entering) >= MAX_ENTERING and enter.who.uid not in self.entering:
+    def await_place(self, enter: Enter, by: str = "") -> int:
+        """Let a newcomer wait for the next view; return how many at its address it replaces.
+
+        `by` is the member that named it; empty: it came by itself.  A member that invents newcomers
+        fills its own share of the places, so the others still get in.
+        """
+        uid, place = enter.who.uid, enter.who.address
+        if uid not in self.entering and (
+            len(self.entering) >= MAX_ENTERING or self._named(by) >= SHARE
+        ):
             return 0
-        place = enter.who.address
-        others = [uid for uid, one in self.entering.items() if one.who.address == place]
-        replaced = [uid for uid in others if uid != enter.who.uid]
-        for uid in replaced:
-            del self.entering[uid]
-        self.entering[enter.who.uid] = enter
+        replaced = [
+            other
+            for other, one in self.entering.items()
+            if one.who.address == place and other != uid
+        ]
+        self._drop(replaced)
+        self.entering[uid] = enter
+        self._named_by[uid] = by
         return len(replaced)
+
+    def _named(self, by: str) -> int:
+        return sum(name == by for name in self._named_by.values())
+
+    def _drop(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self.entering.pop(uid, None)
+            self._named_by.pop(uid, None)
 
     def leave_out(self, enters: Collection[Enter]) -> None:
         """Let these newcomers wait no longer; they ask again."""
-        for enter in enters:
-            self.entering.pop(enter.who.uid, None)
+        self._drop([enter.who.uid for enter in enters])
+
+    def leave_out_all(self) -> None:
+        """Let no newcomer wait any longer."""
+        self.leave_out(list(self.entering.values()))
 
     def outlived(self, who: Who, others: Iterable[Who]) -> bool:
         """Whether we know a later life of the same process: the request is a late copy."""
@@ -110,9 +133,8 @@ class Admission:
 
     def went_over(self, view: View) -> None:
         """Drop the requests that the new view has settled."""
-        self.entering = {
-            uid: one for uid, one in self.entering.items() if one.who.address not in view.places
-        }
+        settled = [one for one in self.entering.values() if one.who.address in view.places]
+        self.leave_out(settled)
         self.departing = {uid: None for uid in self.departing if view.has(uid)}
 
 

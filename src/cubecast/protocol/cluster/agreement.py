@@ -44,10 +44,12 @@ from cubecast.protocol.cluster.absence import Absences
 from cubecast.protocol.cluster.admission import Admission, ends_of, in_one_view, is_ordinary
 from cubecast.protocol.cluster.belief import (
     MAX_OBJECTIONS,
+    MAX_WAYS_GIVEN,
     ballots_followed,
     check_step,
     is_near,
     leap,
+    may_follow_other,
 )
 from cubecast.protocol.cluster.leader_watch import (
     KEEPS_DEAD,
@@ -85,6 +87,10 @@ from cubecast.protocol.topic.stream_ends import decide
 from cubecast.topology import members_of
 
 MAX_SLOTS = 4096
+LARGE_WAITS = 10
+"""A newcomer that makes a view too large is not heard for so many times `answer_after`."""
+MAX_TOO_LARGE = 256
+"""Addresses of such newcomers that are remembered."""
 MAX_DEMOTED = 256
 """Addresses of former leaders that were mute, and are given places behind this node."""
 
@@ -211,10 +217,12 @@ class ViewAgreement:
         self._leave_at: Time | None = None  # we leave, and wait for newcomers until then
         self._followed: dict[NodeId, int] = {}  # ballots in this view, by sender
         self._objections: dict[NodeId, int] = {}  # in this view, by sender
+        self._ways_given: dict[NodeId, int] = {}  # in this view, by the owner of the ballot
         self.watch = LeaderWatch(mute_after, config.answer_after, config.enter_every)
         """What the leader, if it is another node, leaves undone."""
         self._left = 0  # slots of leaders that were mute, in this view
         self._demoted: dict[str, None] = {}  # addresses of leaders that were mute
+        self._too_large: dict[str, Time] = {}  # by address: a newcomer that is not heard until then
 
     def came_by(self, install: Install, now: Time) -> None:
         """Begin in a view that others made; keep it for members that are behind us."""
@@ -417,8 +425,12 @@ class ViewAgreement:
             self._decide_if_complete(now)
 
     def _hear_objection(self, ballot: Ballot, sender: NodeId, now: Time) -> None:
-        """Give way to a higher ballot that a survivor follows, unless it objects too often."""
-        if not is_near(ballot, self.promised):
+        """Give way to a higher ballot that a survivor follows, unless it objects too often.
+
+        One member may ask many others for ballots in turn, and each of them then objects once
+        more.  So the owner of the ballots is given way to a few times only, too.
+        """
+        if not may_follow_other(ballot, self._base, self.view, self.slot):
             self._host.marks["objection that cannot be meant"] += 1
             self._disbelieve(sender, f"it says that it follows ballot {ballot.round}")
             return
@@ -431,7 +443,20 @@ class ViewAgreement:
             self.consider(now)
             return
         self.promised = max(self.promised, Ballot(ballot.round, self.slot))
+        if ballot.slot != sender:
+            ways = self._ways_given[ballot.slot] = self._ways_given.get(ballot.slot, 0) + 1
+            if ways > MAX_WAYS_GIVEN:
+                self._host.marks["gave way no longer"] += 1
+                self._drop_attempt()
+                self.consider(now)
+                return
         self._give_way(now)
+
+    @property
+    def _base(self) -> int:
+        """The round from which those of this view's changes are counted."""
+        came = 0 if self._install is None else self._install.ballot.round
+        return max(self.view.id.ballot.round, came)
 
     def _disbelieve(self, slot: NodeId, why: str) -> None:
         self._host.disbelieved(self.view.members[slot].uid, why)
@@ -462,7 +487,7 @@ class ViewAgreement:
         """Refuse a view that no member of ours can have come to."""
         if install.parent == self.view.id:
             check_step(install, self.view)
-            if is_near(install.ballot, self.promised):
+            if is_near(install.ballot, self._base, self.view, leads=True):
                 return
             reason = f"round {install.ballot.round} is too far above ours"
         else:
@@ -489,7 +514,7 @@ class ViewAgreement:
     def _cannot_tell(self, now: Time) -> None:
         """Stay, as the next view cannot be encoded, with newcomers or without; try again later."""
         self._host.marks["view that cannot be told"] += 1
-        self._admission.entering.clear()
+        self._admission.leave_out_all()
         self._yield_until(now + self._config.answer_after)
         self._drop_attempt()
 
@@ -505,11 +530,7 @@ class ViewAgreement:
         entering = [one for one in waiting if one.who.address not in places]
         if len(entering) < len(waiting):
             self._host.marks["newcomer waits for its former life"] += 1
-        entering = in_one_view(entering)
-        for enter in entering:  # the others wait until their former lives are out
-            slot = self._place(enter, members)
-            if slot is not None:
-                members[slot] = enter.who
+        entering = self._give_places(entering, members)
         if not members:
             self._host.marks["last one left"] += 1
             self._host.let_go(now)
@@ -534,7 +555,7 @@ class ViewAgreement:
                 self._cannot_tell(now)
                 return
             large = [one for one in entering if not is_ordinary(one)]
-            self._leave_out(large or entering)
+            self._leave_out(large or entering, now)
             self._decide_if_complete(now)
             return
         if view.has(self.uid):
@@ -547,14 +568,37 @@ class ViewAgreement:
         self._tell(broadcast, install, now, leavers)
         self.consider(now)
 
-    def _leave_out(self, entering: Collection[Enter]) -> None:
+    def _give_places(self, entering: list[Enter], members: dict[NodeId, Who]) -> list[Enter]:
+        """Add newcomers to the members of the next view; return those that have a place there.
+
+        The others have to ask again: a request that is kept and not granted would refuse another
+        one of the same process, and begin view after view.
+        """
+        placed = []
+        for enter in in_one_view(entering):
+            slot = self._place(enter, members)
+            if slot is not None:
+                members[slot] = enter.who
+                placed.append(enter)
+        if len(placed) < len(entering):
+            self._host.marks["newcomer left for a later view"] += 1
+            there = {enter.who.uid for enter in placed}
+            self._admission.leave_out([one for one in entering if one.who.uid not in there])
+        return placed
+
+    def _leave_out(self, entering: Collection[Enter], now: Time) -> None:
         """Drop newcomers whose pasts make the view too large: it is decided without them.
 
-        Else no view would come: the leader of ballots that end in none would be called mute.
+        Else no view would come: the leader of ballots that end in none would be called mute.  They
+        are not heard for a while, as each of their requests costs a view.
         """
         self._host.marks["newcomers too large for a view"] += 1
         for enter in entering:
             self._host.disbelieved(enter.who.uid, "a view with all that it has read is too large")
+            self._too_large.pop(enter.who.address, None)
+            self._too_large[enter.who.address] = now + LARGE_WAITS * self._config.answer_after
+            while len(self._too_large) > MAX_TOO_LARGE:
+                del self._too_large[next(iter(self._too_large))]
         self._admission.leave_out(entering)
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
@@ -589,7 +633,7 @@ class ViewAgreement:
         self.promised = max(self.promised, install.ballot)
         self.attempt = None
         self._retry_at = self._complain_at = None
-        self._followed, self._objections = {}, {}
+        self._followed, self._objections, self._ways_given = {}, {}, {}
         self._move(PhaseCause.GO_OVER)
         self._absences.learn(install.absent, install.view, now)
         self._silent = self._left = 0
@@ -698,7 +742,7 @@ class ViewAgreement:
 
         Else we do not answer, as if the question were lost: its sender goes on without us.
         """
-        if not is_near(ballot, self.promised):
+        if not is_near(ballot, self._base, self.view, sender == self.leader):
             self._host.marks["ballot that cannot be meant"] += 1
             self._disbelieve(sender, f"it asks for ballot {ballot.round}, we know {self.promised}")
             return False
@@ -791,8 +835,8 @@ class ViewAgreement:
             self._resume()
             self._begin(self._survivors(now), now)
 
-    def on_enter(self, enter: Enter, now: Time) -> None:
-        """Take a newcomer's request for a place, or pass it on to the leader."""
+    def on_enter(self, enter: Enter, now: Time, by: str = "") -> None:
+        """Take a newcomer's request for a place, said by the life `by`; or tell the leader."""
         who = enter.who
         if self._admission.is_elsewhere(who, self._known_lives()):
             self._host.marks["entry from another's address"] += 1
@@ -805,6 +849,11 @@ class ViewAgreement:
             self._host.marks["entry passed on"] += 1
             self._host.send(self.leader, enter)
             self._await_entry(enter, now)
+        elif self._is_full(enter):
+            self._host.marks["no slot for a newcomer"] += 1
+            self._host.disbelieved(who.uid, f"all {MAX_SLOTS} places are taken")
+        elif now < self._too_large.get(who.address, 0):
+            self._host.marks["newcomer too large asks again"] += 1
         elif any(gone.who.uid == who.uid for gone in self.absent):
             self._host.marks["excluded life asks again"] += 1
             self._host.reach(who.address, Outlived(who.uid))
@@ -814,7 +863,7 @@ class ViewAgreement:
             self._host.marks["asked whether a newcomer is there"] += 1
             self._host.reach(who.address, self._admission.doubt(who.uid, self.view))
         else:
-            if self._admission.await_place(enter):
+            if self._admission.await_place(enter, by if self.view.has(by) else ""):
                 self._host.marks["entry replaced by a later life"] += 1
             self.consider(now)
 
@@ -824,10 +873,14 @@ class ViewAgreement:
         lives = list(self._known_lives())
         if any(other.uid == who.uid for other in lives) or self._admission.outlived(who, lives):
             return
-        free = self._admission.may_enter(enter, self.view, self._doubted, self.absent)
-        if free and is_ordinary(enter):
+        free = self._admission.may_enter(enter, self.view, 0, self.absent)
+        if free and is_ordinary(enter) and not self._is_full(enter):
             self.watch.passed_on(who.address, now)
             self._watch_leader(now)
+
+    def _is_full(self, enter: Enter) -> bool:
+        """Whether there is no slot for a newcomer: it takes no member's place, and none is free."""
+        return len(self.view.members) >= MAX_SLOTS and enter.who.address not in self.view.places
 
     def _known_lives(self) -> Iterator[Who]:
         yield from self.view.members.values()

@@ -7,8 +7,9 @@ message is believed.
 comes from elsewhere (a returning node, a newcomer) *leaps*: it finds the cluster at a later epoch.
 The length of a leap is bounded, and no leap leads above `LEAP_LIMIT`, a quarter of what can be
 encoded.  Above that line epochs grow by single steps only.  So no lie brings a node to an epoch
-whose successor cannot be encoded: 3 x 2^28 steps are left.  Rounds of ballots are bounded in the
-same way.
+whose successor cannot be encoded: 3 x 2^28 steps are left.  Rounds of ballots are bounded, too: all
+members of a view count them from the ballot of that view, which they know alike (`is_near`).  So no
+lie brings a leader to a ballot that the others do not believe.
 
 *Who says it?*  About its own view, a node believes the members of that view, in the lives that the
 view names.  About another view, it believes a node that answers at an agreed address: one that a
@@ -29,13 +30,16 @@ from collections.abc import Iterable
 from cubecast.protocol.cluster.views import Absent, Ballot, Install, View, Who, process_of
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import ROUTE_BITS
+from cubecast.protocol.port import NodeId
 
 MAX_EPOCH = 1 << 62 - ROUTE_BITS
 """Epochs are below this: the number of a route has 62 bits, the upper ones are an epoch."""
 LEAP_LIMIT = MAX_EPOCH // 4
 """A node from elsewhere enters no view above this epoch."""
 MAX_LEAP = 1 << 20
-"""How many views, and how many rounds of ballots, a node may have missed."""
+"""How many views a node may have missed, and how many rounds of ballots in each."""
+MAX_PUSH = MAX_LEAP // 2
+"""How far a ballot of a node that does not lead may be above that of the view."""
 ROUND_LIMIT = 1 << 60
 """A node from elsewhere enters no view whose ballot is above this round."""
 MAX_WITNESSES = 3
@@ -48,6 +52,8 @@ BALLOTS_OF_THE_LEADER = 256
 """The same for the leader, and four more for each member: suspicions come one by one."""
 MAX_OBJECTIONS = 8
 """How often a leader gives way to one member in one view; then it goes on without the member."""
+MAX_WAYS_GIVEN = 4
+"""How often it gives way to ballots of one node that others follow; then it takes a higher one."""
 
 
 def check_step(install: Install, view: View) -> None:
@@ -66,14 +72,34 @@ def leap(view: View, since: View | None) -> str:
     if since is not None:
         if epoch > since.epoch + MAX_LEAP:
             return f"epoch {epoch} is more than {MAX_LEAP} after ours, {since.epoch}"
-        if not is_near(view.id.ballot, since.id.ballot):
-            return f"round {round_} is more than {MAX_LEAP} after ours, {since.id.ballot.round}"
+        rounds = MAX_LEAP * max(1, epoch - since.epoch)
+        if round_ > since.id.ballot.round + rounds:
+            return f"round {round_} is more than {rounds} after ours, {since.id.ballot.round}"
     return ""
 
 
-def is_near(ballot: Ballot, ours: Ballot) -> bool:
-    """Whether a ballot is plausible from a node that may not know the ballots we know."""
-    return ballot.round <= ours.round + MAX_LEAP
+def rank(view: View, slot: NodeId) -> int:
+    """How many members of the view lead before this one."""
+    return (view.mask & (1 << slot) - 1).bit_count()
+
+
+def is_near(ballot: Ballot, base: int, view: View, leads: bool) -> bool:
+    """Whether a ballot to change `view`, whose own one is of round `base`, can be meant.
+
+    A leader is given `MAX_LEAP` rounds more than the leaders before it.  Ballots of other nodes
+    reach only half of the way.  So what a leader was brought to follow, by whatever member that
+    does not lead or led before, leaves it 2^19 ballots that all others believe.
+    """
+    rounds = MAX_LEAP * (rank(view, ballot.slot) + 1) if leads else MAX_PUSH
+    return ballot.round <= base + rounds
+
+
+def may_follow_other(ballot: Ballot, base: int, view: View, slot: NodeId) -> bool:
+    """Whether the leader `slot` believes that a survivor follows this ballot.
+
+    It then takes a higher one, which the other survivors have to believe.
+    """
+    return ballot.round <= base + MAX_LEAP * rank(view, slot) + MAX_PUSH
 
 
 def ballots_followed(members: int, leads: bool) -> int:

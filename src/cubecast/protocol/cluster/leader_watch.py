@@ -29,7 +29,8 @@ Invariants:
 Bounds: `bound` is longer than one member that lies can keep an honest leader from a ballot that
 others see: it takes `BALLOTS_OF_OTHERS` ballots itself, and the leader follows each of them for
 twice `answer_after`.  `view_bound` is longer than one member that lies can keep it from a view: it
-may besides object to `MAX_OBJECTIONS` ballots, each at the last moment.  An honest next in line
+may besides object to `MAX_OBJECTIONS` ballots, each at the last moment, and have the leader give
+way `MAX_WAYS_GIVEN` times to ballots that others follow.  An honest next in line
 finds a mute leader after `view_bound` at the latest, which is less than another member waits for
 that next in line.
 """
@@ -216,6 +217,7 @@ class LeaderWatch:
 
     def _judge(self, now: Time) -> Duty:
         if any(one.snubs >= MAX_SNUBS for one in self._newcomers.values()):
+            self.reason = KEEPS_OUT
             return Duty.LEAVE
         late = self.waited(now) - self._mute_after * self._patience
         if late < 0:

@@ -390,7 +390,7 @@ class Member:
             case Enter() if now < self._kept_out.get(message.who.address, 0):
                 self.marks["mute member kept out"] += 1
             case Enter():
-                epochs.on_enter(message, now)
+                epochs.on_enter(message, now, speaker)
             case Beacon():
                 return self._on_beacon(message, speaker, at, now)
         return None
