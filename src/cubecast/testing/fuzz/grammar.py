@@ -23,6 +23,9 @@ EDGES = (
 )  # fmt: skip
 """Numbers at which something ends: a type, a bound, a sign."""
 
+LEAPS = tuple((1 << power) + step for power in (16, 19, 20) for step in (-1, 0, 1))
+"""Steps at which stamps, rounds and epochs are no longer believed: a lie up to such a line is."""
+
 WORDS = ("", "x", "\0", "\n", "+", "#", "a/b", "$x", "ä", "\U0001f980", "x" * 1024, "x" * 1025)
 """Texts at which something ends."""
 
@@ -171,6 +174,8 @@ class Grammar:
         if name in LIVES:
             return random.choice(list(lore.lives.values()) or [1])
         known = random.choice(lore.numbers)
+        if random.random() < self.wildness:
+            return known + random.choice(LEAPS)
         return max(0, known + random.choice((0, 0, 0, 1, 1, 2, -1, random.randrange(50))))
 
     def stream(self) -> tuple[int, int]:
