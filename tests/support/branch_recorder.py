@@ -2,7 +2,8 @@
 
     python -m pytest -p support.branch_recorder --branches FILE TESTS
 
-runs those of the tests that have neither parameters nor marks, and writes the counts as JSON.
+runs those of the tests that have neither parameters nor marks, and no fixture but `monkeypatch`,
+and writes the counts as JSON.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item
         for item in items
         if isinstance(item, pytest.Function)
-        and not item.fixturenames
+        and {*item.fixturenames} <= {"monkeypatch"}
         and not hasattr(item.function, "pytestmark")
     ]
 
