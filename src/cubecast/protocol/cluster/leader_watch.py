@@ -32,7 +32,8 @@ twice `answer_after`.  `view_bound` is longer than one member that lies can keep
 may besides object to `MAX_OBJECTIONS` ballots, each at the last moment, and have the leader give
 way `MAX_WAYS_GIVEN` times to ballots that others follow.  An honest next in line
 finds a mute leader after `view_bound` at the latest, which is less than another member waits for
-that next in line.
+that next in line.  For as long (`until_all_leave`) the next in line waits for members that still
+count on the leader, if that one brought it to a ballot which they do not believe.
 """
 
 from __future__ import annotations
@@ -124,6 +125,19 @@ class LeaderWatch:
     def waited(self, now: Time) -> Time:
         """How long the leader has left undone what is due; 0: nothing is."""
         return 0 if self._since is None else now - self._since
+
+    @property
+    def until_all_leave(self) -> Time:
+        """How long after this node others may find a leader mute that it found mute.
+
+        Less than they wait then for this node: `LATER` times `_rest`.
+        """
+        return self.view_bound + self._mute_after // 2
+
+    @property
+    def until_all_suspect(self) -> Time:
+        """How long after this node others may suspect a leader; they wait longer for a ballot."""
+        return self._rest // 2
 
     def is_late(self, now: Time) -> bool:
         """Whether the leader takes longer than it should."""
