@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
+import msgspec
 import pytest
 
 from cubecast.chaos.eventful import draw_eventful, draw_idle
@@ -73,6 +74,22 @@ def test_an_honest_leader_that_is_called_mute_is_a_failure(monkeypatch: pytest.M
         verdict = run_schedule(draw_schedule(seed, 4), population("cubecast"))
         failures.update(verdict.failures.keys())
     assert failures["mute-leader"] > 0
+
+
+@pytest.mark.parametrize("node", [0, 3])
+def test_one_idle_node_excuses_no_honest_leader(node: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken program calls the leader mute: long before it is idle, or while another node is."""
+    monkeypatch.setattr(LeaderWatch, "_judge", lambda *_: Duty.LEAVE)
+    drawn = draw_idle(1, 4)
+    if node:
+        other = Fault(0, "idle", node, lasts=drawn.length)
+        kept = [fault for fault in drawn.faults if fault.act not in ("idle", "heal")]
+        drawn = msgspec.structs.replace(drawn, faults=(other, *kept))
+    (idle,) = plan_of(drawn).idles
+    assert idle.node == node
+    assert (idle.start > 5_000) == (node == 0)
+    verdict = run_schedule(drawn, population("cubecast"))
+    assert any(what.startswith("node 0 was called") for what in verdict.failures["mute-leader"])
 
 
 ONCE_BROKEN = (670, 974, 1469, 1504, 1545, 1576, 1743, 1841, 1879, 2180, 2415, 3769)

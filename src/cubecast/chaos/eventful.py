@@ -51,7 +51,7 @@ def draw_eventful(seed: int, nodes: int | None = None) -> Schedule:
 
 
 def draw_idle(seed: int, nodes: int | None = None) -> Schedule:
-    """The schedule of a seed, and then a leader that changes no view while others come and go.
+    """The schedule of a seed, and then a leader that lets no node in or out while others ask it to.
 
     A drawing of its own: the time until others go on without it is several times as long as all
     other faults.

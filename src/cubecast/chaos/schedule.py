@@ -44,7 +44,7 @@ topic = "t"                 # left out: the first one; any other name is a topic
 | one-way: nothing gets from one to the other | from, to | heal |
 | slow: all links of a node take longer | node, delay or factor | heal |
 | mute: a node answers no waves, all else it does; with `to`: those of one node | node | heal |
-| idle: a node begins no change of the view, so that none comes while it leads | node | heal |
+| idle: a node that leads lets none in or out; it excludes those it takes for dead | node | heal |
 
 | what an application does | |
 |---|---|

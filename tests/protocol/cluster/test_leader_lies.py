@@ -10,13 +10,18 @@ import pytest
 from cubecast.protocol.cluster import admission, agreement
 from cubecast.protocol.cluster.belief import (
     BALLOTS_OF_OTHERS,
+    MAX_EPOCH,
+    MAX_LEADERS,
     MAX_LEAP,
     MAX_OBJECTIONS,
     MAX_PUSH,
+    MAX_ROUNDS,
     MAX_WAYS_GIVEN,
     is_near,
+    leap,
+    line,
+    line_of_other,
     may_follow_other,
-    rank,
 )
 from cubecast.protocol.cluster.leader_watch import VIEW, LeaderWatch
 from cubecast.protocol.cluster.views import (
@@ -30,6 +35,7 @@ from cubecast.protocol.cluster.views import (
     View,
     ViewId,
     Who,
+    genesis,
 )
 from cubecast.protocol.port import NodeId, Stream, Time
 from support.agreement_toys import CONFIG, Toys
@@ -56,7 +62,8 @@ def go_on(toys: Toys, liar: int, answer: Callable[[Prepare, int], None]) -> None
         toys.tick(1)
 
 
-PUSHES = [line + by for line in (MAX_PUSH, MAX_LEAP, 2 * MAX_LEAP) for by in range(-2, 3)]
+LINES = (MAX_PUSH // 2, MAX_PUSH, MAX_LEAP, 2 * MAX_LEAP)
+PUSHES = [at + by for at in LINES for by in range(-2, 3)]
 """Rounds above the leader's, around every line that there is."""
 
 
@@ -101,33 +108,203 @@ def test_one_ballot_leaves_no_honest_leader_alone(push: int, whom: int) -> None:
     assert honest == [[node for node in range(5) if node != gone]] * 3
 
 
-def test_a_leader_that_lies_leaves_room_for_the_next() -> None:
-    """It pushes the next in line as far as that one believes it, and dies."""
+@pytest.mark.parametrize("push", PUSHES)
+@pytest.mark.parametrize("liar", [1, 3])
+def test_ballots_of_one_behind_the_leader_leave_no_honest_leader_alone(
+    push: int, liar: int
+) -> None:
+    """It says to all others at the same time that it leads."""
+    toys = Toys(5)
+    view = toys.toys[0].epochs.view
+    for node in range(1, 5):
+        if node != liar:
+            lie = Prepare(Ballot(push, liar), view.id, view.mask)
+            toys.toys[node].epochs.on_prepare(lie, liar, 0)
+
+    def go_along(prepare: Prepare, to: int) -> None:
+        toys.flying.append((liar, to, Report(prepare.ballot, prepare.ballot, None, {})))
+
+    toys.toys[0].epochs.on_stuck(Stuck(view.id), 1, 0)
+    go_on(toys, liar, go_along)
+    honest = [sorted(toy.epochs.view.members) for toy in toys.toys if toy.slot != liar]
+    assert honest == [[0, 1, 2, 3, 4]] * 4
+    assert toys.toys[0].epochs.view.epoch > 0
+
+
+@pytest.mark.parametrize("late", [0, 1, 3 * CONFIG.answer_after])
+@pytest.mark.parametrize("push", PUSHES)
+def test_a_leader_that_lies_leaves_room_for_the_next(push: int, late: int) -> None:
+    """It pushes the next in line as far as that one believes it, and dies.
+
+    The next in line suspects it first.
+    """
     toys = Toys(5)
     view = toys.toys[1].epochs.view
-    toys.toys[1].epochs.on_prepare(Prepare(Ballot(MAX_LEAP, 0), view.id, 31), 0, 0)
-    assert toys.toys[1].epochs.promised == Ballot(MAX_LEAP, 0)
+    toys.toys[1].epochs.on_prepare(Prepare(Ballot(push, 0), view.id, 31), 0, 0)
+    assert (toys.toys[1].epochs.promised == Ballot(push, 0)) == (push <= MAX_LEAP)
     toys.toys[0].crashed = True
-    for node in range(1, 5):
+    toys.suspect(1, 0)
+    for _ in range(late):
+        toys.drain()
+        toys.tick(1)
+    for node in range(2, 5):
         toys.suspect(node, 0)
     toys.come_to_rest(20)
     assert [sorted(toy.epochs.view.members) for toy in toys.toys[1:]] == [[1, 2, 3, 4]] * 4
+    assert all(view.mask & 0b11110 == 0b11110 for toy in toys.toys[1:] for _, view in toy.steps)
+
+
+def test_a_node_that_died_is_not_waited_for_longer_after_an_honest_leader() -> None:
+    toys = Toys(4)
+    view = toys.toys[1].epochs.view
+    toys.toys[1].epochs.on_prepare(Prepare(Ballot(MAX_PUSH // 2, 3), view.id, 15), 3, 0)
+    toys.toys[0].crashed = toys.toys[3].crashed = True
+    toys.suspect(1, 0)
+    for _ in range(4 * CONFIG.answer_after):
+        toys.drain()
+        toys.tick(1)
+    assert sorted(toys.toys[1].epochs.view.members) == [1, 2]
+
+
+def test_a_node_that_was_not_asked_objects_in_vain() -> None:
+    """A leader that is suspected wants back to the lead."""
+    toys = Toys(4)
+    toys.suspect(1, 0)
+    attempt = toys.toys[1].epochs.attempt
+    assert attempt is not None
+    higher = Ballot(attempt.ballot.round + 1, 0)
+    toys.toys[1].epochs.on_report(Report(attempt.ballot, higher, None, {}), 0, 0)
+    assert toys.toys[1].epochs.attempt is attempt
+    toys.toys[1].epochs.on_report(Report(attempt.ballot, higher, None, {}), 2, 0)
+    assert toys.toys[1].epochs.attempt is None
+
+
+@pytest.mark.parametrize("push", [0, MAX_PUSH // 2, MAX_PUSH, MAX_PUSH + 1, MAX_LEAP])
+@pytest.mark.parametrize("liar", [0, 5])
+def test_a_ballot_beside_a_mute_leader_excludes_no_honest_node(push: int, liar: int) -> None:
+    """The newcomer asks node 2 alone, so members call the leader mute at different times.
+
+    Node 1 was brought to a ballot that the nodes which count on the leader do not believe.
+    """
+    world = world_of(6)
+    joiner, view = newcomer(world, 2), world.members[0].view
+    assert view is not None
+    lie = Prepare(Ballot(push, liar), view.id, view.mask)
+    world.members[1].on_packet(lie, liar, world.members[liar].seal(), world.now)
+
+    def arrives(one: Flying) -> bool:
+        return one.to != 0 or not isinstance(one.message, Enter | Stuck)
+
+    start = world.now
+    while world.now - start < 3 * VIEW_BOUND and joiner.view is None:
+        world.settle(arrives, ticks=1)
+        world.lose(lambda one: not arrives(one))
+    assert joiner.view is not None
+    assert [world.members[node].who.uid for node in range(1, 6)] == ["n1", "n2", "n3", "n4", "n5"]
+    assert {said[0] for node in range(1, 6) for said in mute(world, node)} == {0}
+
+
+def test_what_a_node_promised_in_the_view_before_does_not_count_in_the_next() -> None:
+    """A view was told under two ballots: its members count from the one in its name.
+
+    The leader pushed the next in line, told one node the next view, and died.  The next in line
+    adopts the view, with the higher ballot, and dies, too.
+    """
+    toys = Toys(5)
+    view = toys.toys[0].epochs.view
+    toys.toys[1].epochs.on_prepare(Prepare(Ballot(MAX_LEAP, 0), view.id, view.mask), 0, 0)
+    members = {node: view.members[node] for node in range(1, 5)}
+    first = View(ViewId(1, Ballot(1, 0)), members, view.cluster)
+    toys.toys[3].epochs.on_install(Install(Ballot(1, 0), view.id, first, {}, {}), 0)
+    for gone in (0, 2):
+        toys.toys[gone].crashed = True
+        for toy in toys.alive():
+            toys.suspect(toy.slot, gone)
+        toys.come_to_rest(20)
+        left = [toy.slot for toy in toys.alive()]
+        assert [sorted(toy.epochs.view.members) for toy in toys.alive()] == [left] * len(left)
+        assert not any(toy.doubts for toy in toys.toys)
+    assert toys.toys[1].marks["adopted a view"] == 1
+
+
+def test_a_leader_takes_no_ballot_twice_though_the_view_has_a_lower_one() -> None:
+    """A report to the former one may still be on its way: it is about another change."""
+    toys = Toys(4)
+    leader, view = toys.toys[0].epochs, toys.toys[0].epochs.view
+    toys.suspect(0, 3)
+    toys.suspect(0, 2)  # begins anew
+    assert leader.attempt is not None
+    old = leader.attempt.ballot
+    assert old == Ballot(2, 0)
+    members = {node: view.members[node] for node in range(3)}
+    adopted = View(ViewId(1, Ballot(1, 1)), members, view.cluster)
+    theirs = Install(Ballot(1, 1), view.id, adopted, {}, {})
+    leader.on_report(Report(old, old, theirs, {}), 1, 0)
+    assert leader.view == adopted
+    assert leader.attempt is not None, "without node 2"
+    assert leader.attempt.ballot == Ballot(3, 0)
+    leader.on_report(Report(old, old, None, {}), 1, 0)
+    assert leader.view == adopted
 
 
 @pytest.mark.parametrize("slot", [0, 1, 2, 7])
-def test_what_a_leader_can_be_brought_to_leaves_it_ballots(slot: int) -> None:
-    view = View(ViewId(3, Ballot(5, 0)), {node: Who(f"n{node}", str(node), 0) for node in range(8)})
-    farthest = 5 + MAX_LEAP * rank(view, slot) + MAX_PUSH
-    for other in range(8):
-        for leads in (True, False):
-            if leads and other >= slot:
-                continue
-            line = next(at for at in range(5 + 9 * MAX_LEAP, 0, -MAX_PUSH) if is_near(
-                Ballot(at, other), 5, view, leads))  # fmt: skip
-            assert line <= farthest
-    assert may_follow_other(Ballot(farthest, 7), 5, view, slot)
-    assert not may_follow_other(Ballot(farthest + 1, 7), 5, view, slot)
-    assert is_near(Ballot(farthest + MAX_PUSH, slot), 5, view, leads=True)
+@pytest.mark.parametrize("nodes", [8, 4096])
+def test_what_a_leader_can_be_brought_to_leaves_it_ballots(slot: int, nodes: int) -> None:
+    members = {node: Who(f"n{node}", str(node), 0) for node in range(nodes)}
+    view = View(ViewId(3, Ballot(5, 0)), members)
+    farthest = 5 + MAX_LEAP * slot + MAX_PUSH
+    assert all(line(view, other) < farthest for other in range(slot))
+    assert all(line_of_other(view, other, slot) < farthest for other in range(nodes))
+    assert may_follow_other(Ballot(farthest, 7), view, slot)
+    assert not may_follow_other(Ballot(farthest + 1, 7), view, slot)
+    assert is_near(Ballot(farthest + MAX_PUSH, slot), view)
+    assert not is_near(Ballot(farthest + MAX_PUSH + 1, slot), view)
+    assert not is_near(Ballot(1, nodes), view), "no member leads"
+
+
+@pytest.mark.parametrize("nodes", [2, 8, 4096])
+def test_a_node_pushed_by_no_leader_is_believed_by_who_counts_on_another(nodes: int) -> None:
+    members = {node: Who(f"n{node}", str(node), 0) for node in range(nodes)}
+    view = View(ViewId(3, Ballot(5, 0)), members)
+    for slot in {1, nodes // 2, nodes - 1}:
+        pushed = max(line_of_other(view, other, slot) for other in {0, slot - 1, nodes - 1})
+        assert pushed + 32 < line_of_other(view, slot, nodes)
+
+
+@pytest.mark.parametrize("push", [0, MAX_PUSH, MAX_LEAP])
+def test_a_node_that_was_away_believes_a_view_after_a_ballot_that_was_a_lie(push: int) -> None:
+    """The liar dies, too; the others go on, and the node comes back."""
+    world = world_of(5)
+    view, away = world.members[0].view, world.members[4]
+    assert view is not None
+    lie = Prepare(Ballot(push, 0), view.id, view.mask)
+    world.members[1].on_packet(lie, 0, world.members[0].seal(), world.now)
+    world.down |= {0, 4}
+    world.suspect(0, 1, 2, 3)
+    world.suspect(4, 1, 2, 3)
+    world.settle(ticks=60)
+    assert world.masks() == [0b1110] * 3
+    world.down.discard(4)
+    for _ in range(VIEW_BOUND // TICK):
+        world.settle(ticks=1)
+        if away.view is not None and away.who.uid != "n4":
+            break
+    assert away.view is not None
+    assert away.view.mask == 0b11110
+    assert away.marks["disbelieved"] == 0
+
+
+def test_the_round_of_a_view_grows_by_no_more_than_a_node_from_elsewhere_believes() -> None:
+    """Each view comes by the highest ballot of the last member that its members believe."""
+    members = {node: Who(f"n{node}", str(node), 0) for node in range(MAX_LEADERS)}
+    view = genesis(members)
+    for _ in range(4):
+        view = View(ViewId(view.epoch + 1, Ballot(line(view, MAX_LEADERS - 1), 0)), members)
+        assert not leap(view, genesis(members))
+        assert not leap(view, None)
+    assert view.id.ballot.round == 4 * MAX_ROUNDS
+    assert agreement.MAX_SLOTS == MAX_LEADERS
+    assert MAX_ROUNDS * MAX_EPOCH <= 1 << 62, "of what can be encoded"
 
 
 # -- ballots that make others object ---------------------------------------------------------------

@@ -16,6 +16,7 @@ from cubecast.protocol.cluster.leader_watch import (
     KEEPS_VIEW,
     MAX_SNUBS,
     MAX_WAITING,
+    SHARE,
     Duty,
     LeaderWatch,
 )
@@ -525,6 +526,38 @@ def test_it_remembers_so_many_newcomers() -> None:
     for number in range(2 * MAX_WAITING):
         one.passed_on(str(number), number)
     assert len(one._newcomers) == MAX_WAITING
+
+
+def test_it_remembers_so_many_newcomers_that_one_member_named() -> None:
+    one = watch()
+    for number in range(2 * MAX_WAITING):
+        one.passed_on(str(number), number, "n1")
+    assert len(one._newcomers) == SHARE
+    one.passed_on("a", 0)
+    assert "a" in one._newcomers
+
+
+@pytest.mark.parametrize("first", [0, 600])
+def test_invented_newcomers_push_out_none_that_asks_again_and_again(first: int) -> None:
+    """A leader that lies makes views, and has a member flooded with newcomers that ask once."""
+    one, step = watch(), 0
+    for now in range(0, one.bound * 20, 5):
+        if now % 40 == 0 and now >= first:
+            one.passed_on("a", now)
+        if now % 40 == 20:
+            for ghost in range(MAX_WAITING):
+                one.passed_on(f"{now}/{ghost}", now)
+        one.begin(0, False, now)
+        if now % (one.bound // 2) < 5:
+            step += 1
+            here = {0: Who("x", "x", 0)}
+            one.new_view(View(ViewId(step, Ballot(step, 0)), here), 0, now)
+        looks_now = one.look_at is not None and one.look_at <= now
+        if looks_now and one.look(0, "", 3, now) is Duty.LEAVE:
+            break
+    else:
+        pytest.fail("the leader is never called mute")
+    assert one.reason == KEEPS_OUT
 
 
 def test_a_leader_that_leaves_one_newcomer_out_of_view_after_view_is_mute() -> None:

@@ -15,7 +15,7 @@ from cubecast.protocol.cluster.belief import (
     MAX_OBJECTIONS,
     MAX_PLACES,
     MAX_PUSH,
-    ROUND_LIMIT,
+    MAX_ROUNDS,
     AddressHistory,
     leap,
 )
@@ -63,9 +63,9 @@ def test_the_next_honest_step_can_always_be_said() -> None:
     ("view", "since"),
     [
         (view_at(LEAP_LIMIT), None),
-        (view_at(1, ROUND_LIMIT), None),
+        (view_at(1, MAX_ROUNDS + 1), None),
         (view_at(8 + MAX_LEAP), view_at(7)),
-        (view_at(8, 2 + MAX_LEAP), view_at(7, 1)),
+        (view_at(8, 1 + 8 * MAX_ROUNDS), view_at(7, 1)),
     ],
 )
 def test_impossible_leaps_of_views_are_found(view: View, since: View | None) -> None:
@@ -76,9 +76,10 @@ def test_impossible_leaps_of_views_are_found(view: View, since: View | None) -> 
     ("view", "since"),
     [
         (view_at(LEAP_LIMIT - 1), None),
-        (view_at(1, ROUND_LIMIT - 1), None),
+        (view_at(1, MAX_ROUNDS), None),
         (view_at(7 + MAX_LEAP), view_at(7)),
-        (view_at(8, 1 + MAX_LEAP), view_at(7, 1)),
+        (view_at(8, 8 * MAX_ROUNDS), view_at(7, 1)),
+        (view_at(3, 3 * MAX_ROUNDS), view_at(7, 1)),
         (view_at(3, 1), view_at(LEAP_LIMIT, 99)),
     ],
 )
@@ -87,9 +88,12 @@ def test_leaps_of_honest_nodes(view: View, since: View | None) -> None:
     assert not leap(view, since)
 
 
-def after(view: View, epoch: int, cluster: str = "", round_: int = 1) -> Install:
-    ballot = Ballot(round_, 0)
-    return Install(ballot, view.id, View(ViewId(epoch, ballot), view.members, cluster), {}, {})
+def after(
+    view: View, epoch: int, cluster: str = "", round_: int = 1, named: int = 0, slot: int = 0
+) -> Install:
+    """A next view; `named`: of another ballot than that under which it is told."""
+    ballot, name = Ballot(round_, slot), Ballot(named or round_, slot)
+    return Install(ballot, view.id, View(ViewId(epoch, name), view.members, cluster), {}, {})
 
 
 @pytest.mark.parametrize(
@@ -99,6 +103,8 @@ def after(view: View, epoch: int, cluster: str = "", round_: int = 1) -> Install
         after(view_at(0, 0), MAX_EPOCH - 1),
         after(view_at(0, 0), 1, "another"),
         after(view_at(0, 0), 1, round_=MAX_LEAP + 2),
+        after(view_at(0, 0), 1, named=MAX_LEAP + 2),
+        after(view_at(0, 0), 1, slot=3),
         after(view_at(5, 5), MAX_LEAP + 1),
     ],
 )
@@ -235,8 +241,8 @@ def test_a_ballot_that_cannot_be_meant_is_not_followed() -> None:
     assert epochs.promised == epochs.view.id.ballot
     assert not toys.flying
     assert toys.toys[0].marks["ballot that cannot be meant"] == 1
-    epochs.on_prepare(Prepare(Ballot(MAX_PUSH, 2), epochs.view.id, 0b111), 2, 0)
-    assert epochs.promised == Ballot(MAX_PUSH, 2)
+    epochs.on_prepare(Prepare(Ballot(MAX_PUSH // 2, 2), epochs.view.id, 0b111), 2, 0)
+    assert epochs.promised == Ballot(MAX_PUSH // 2, 2)
 
 
 # -- other views -----------------------------------------------------------------------------------
@@ -287,7 +293,7 @@ def test_a_beacon_about_another_is_a_members_affair_and_a_reason_to_ask() -> Non
 def test_a_beacon_that_cannot_be_is_not_believed_of_a_member() -> None:
     """It is not in the view that it tells of, or that view is too far."""
     world = Members(3)
-    lies = larger(Who("x", "99", 1)), view_at(LEAP_LIMIT, 1, 1), view_at(1, MAX_LEAP + 9, 1)
+    lies = larger(Who("x", "99", 1)), view_at(LEAP_LIMIT, 1, 1), view_at(1, MAX_ROUNDS + 9, 1)
     for number, view in enumerate(lies, 1):
         assert world.members[0].hear(Beacon("n1", view), "n1", world.now, "1") is None
         assert world.members[0].marks["beacon that cannot be"] == number
@@ -405,7 +411,7 @@ def test_a_newcomer_takes_a_place_only_from_a_node_it_asked() -> None:
     assert new.member.view == install.view
 
 
-@pytest.mark.parametrize("view", [view_at(LEAP_LIMIT, 1, 1), view_at(1, ROUND_LIMIT, 1)])
+@pytest.mark.parametrize("view", [view_at(LEAP_LIMIT, 1, 1), view_at(1, MAX_ROUNDS + 1, 1)])
 def test_a_newcomer_takes_no_place_in_a_view_without_a_successor(view: View) -> None:
     new = Newcomer()
     assert new.member.hear(place_for("new", view), "n1", 0, "1") is None

@@ -69,7 +69,7 @@ class SimulatedVerdict(ChaosVerdict):
 
     Besides the properties of the checkers there are ``liveness`` (not converged within the bound),
     ``kept`` (something is left to do), ``raised`` (a process failed), ``values``
-    (`cubecast.sim.values`) and ``mute-leader`` (a leader was called mute that is not).
+    (`cubecast.sim.values`) and ``mute-leader`` (a leader was called mute that was not idle then).
     """
 
     marks: Counter[str]
@@ -291,8 +291,9 @@ class _Run:
         lossy = any(step.lossy for step in self.schedule.steps)
         if self.world.marks[PASSED_OVER] and not lossy:
             self.fail("loss-reasons", "a jump over messages as if suspended, but no node is lossy")
-        if self.world.marks["mute leader"] and not counts["idle"]:
-            self.fail("mute-leader", "an honest leader was called mute")
+        for at, node in self.world.called_mute:
+            if not any(one.node == node and one.start <= at < one.end for one in self.plan.idles):
+                self.fail("mute-leader", f"node {node} was called mute at {at}, not idle")
         metrics = {
             "violations": float(sum(map(len, self.failures.values()))),
             "gaps": float(report.gaps),

@@ -16,12 +16,14 @@ There is no majority: every side of a partition goes on.  Invariants:
    follows w's ballot and refuses v.  Which node told v to y, or when, makes no difference.
 2. *Succession.*  A leader that finds a survivor in the next view already goes over to that view,
    and takes all along, before it changes anything.  So if one survivor acts on a view, all do.
-3. Every wait ends.  A leader waits for reports for `answer_after`.  It waits for a view to be
-   installed until the silent members are suspected; then it begins a ballot without them.  A leader
-   that leaves waits for newcomers, which it does not watch, for `answer_after`.
+3. Every wait ends.  A leader waits for reports for `answer_after`, longer only if the leader before
+   brought it to a ballot that members do not believe yet.  It waits for a view to be installed
+   until the silent members are suspected; then it begins a ballot without them.  A leader that
+   leaves waits for newcomers, which it does not watch, for `answer_after`.
 4. A node that is excluded while it lives hears of it (`cubecast.protocol.cluster.member`).
 5. No member can hold up the agreement for long (`cubecast.protocol.cluster.belief`): in one view,
    ballots of a member that does not lead, and objections of any member, count so many times.
+   What a node promises holds in one view; in the next one all begin with the ballot in its name.
 6. A leader does not go over to a view that it cannot encode for the others.  If newcomers are the
    reason, it decides the view without them.
 7. A leader that leaves a change undone does not lead for ever
@@ -49,6 +51,7 @@ from cubecast.protocol.cluster.belief import (
     check_step,
     is_near,
     leap,
+    line_of_other,
     may_follow_other,
 )
 from cubecast.protocol.cluster.leader_watch import (
@@ -221,6 +224,9 @@ class ViewAgreement:
         self.watch = LeaderWatch(mute_after, config.answer_after, config.enter_every)
         """What the leader, if it is another node, leaves undone."""
         self._left = 0  # slots of leaders that were mute, in this view
+        self._pushed_by = 0  # slots of leaders that we followed far above other nodes' ballots
+        self._patient_until: Time = 0  # members may count on a leader that we do not count on
+        self._spent: set[int] = set()  # rounds of our ballots, above that in the view's name
         self._demoted: dict[str, None] = {}  # addresses of leaders that were mute
         self._too_large: dict[str, Time] = {}  # by address: a newcomer that is not heard until then
 
@@ -283,7 +289,10 @@ class ViewAgreement:
 
     def suspect(self, suspects: int, now: Time) -> None:
         """Take the detector's new set of suspects."""
+        news = suspects & ~self.suspects
         self.suspects = suspects & ~(1 << self.slot)
+        if self._pushed_by & news and not self._patient_until:
+            self._wait_for_others(now + self.watch.until_all_suspect)
         if self.suspects >> self.promised.slot & 1:
             self._resume()  # we followed its ballot: do not wait for it
         if self.attempt is not None and self.attempt.survivors & self.suspects:
@@ -339,6 +348,7 @@ class ViewAgreement:
             self._host.mute_leader(leader, self.watch.waited(now), self.watch.reason, now)
             self._demote(self.view.members[leader].address)
             self._left |= 1 << leader
+            self._wait_for_others(now + self.watch.until_all_leave)
             self.watch.next_leader()
             if self.promised.slot == leader:
                 self._resume()
@@ -390,10 +400,24 @@ class ViewAgreement:
         """Slots that we do not count on: suspected, silent or lost in this view."""
         return self.suspects | self._silent
 
+    def _wait_for_others(self, at: Time) -> None:
+        """Give members that still count on a former leader until then to see that it is gone."""
+        self._patient_until = max(self._patient_until, at)
+
+    def _next_ballot(self) -> Ballot:
+        """One above what we promised; none of ours twice, as reports to the first may be late."""
+        number = self.promised.round + 1
+        while number in self._spent:
+            number += 1
+        self._spent.add(number)
+        return Ballot(number, self.slot)
+
     def _begin(self, survivors: int, now: Time) -> None:
         self._host.marks["led"] += 1
-        ballot = Ballot(self.promised.round + 1, self.slot)
+        ballot = self._next_ballot()
         deadline = now + self._config.answer_after
+        if ballot.round > line_of_other(self.view, self.slot, self.slot + 1):
+            deadline = max(deadline, self._patient_until)
         self.attempt = Attempt(ballot, survivors, now + self._config.repeat_after, deadline)
         self.promised = ballot
         self._move(PhaseCause.BEGIN)
@@ -418,9 +442,11 @@ class ViewAgreement:
             return
         if report.installed is not None:
             self._catch_up(report.installed, sender, now)
+        elif not attempt.survivors >> sender & 1:
+            return  # it was not asked
         elif report.promised > attempt.ballot:
             self._hear_objection(report.promised, sender, now)
-        elif attempt.survivors >> sender & 1:
+        else:
             attempt.reports[sender] = report.held
             self._decide_if_complete(now)
 
@@ -430,7 +456,7 @@ class ViewAgreement:
         One member may ask many others for ballots in turn, and each of them then objects once
         more.  So the owner of the ballots is given way to a few times only, too.
         """
-        if not may_follow_other(ballot, self._base, self.view, self.slot):
+        if not may_follow_other(ballot, self.view, self.slot):
             self._host.marks["objection that cannot be meant"] += 1
             self._disbelieve(sender, f"it says that it follows ballot {ballot.round}")
             return
@@ -451,12 +477,6 @@ class ViewAgreement:
                 self.consider(now)
                 return
         self._give_way(now)
-
-    @property
-    def _base(self) -> int:
-        """The round from which those of this view's changes are counted."""
-        came = 0 if self._install is None else self._install.ballot.round
-        return max(self.view.id.ballot.round, came)
 
     def _disbelieve(self, slot: NodeId, why: str) -> None:
         self._host.disbelieved(self.view.members[slot].uid, why)
@@ -487,9 +507,9 @@ class ViewAgreement:
         """Refuse a view that no member of ours can have come to."""
         if install.parent == self.view.id:
             check_step(install, self.view)
-            if is_near(install.ballot, self._base, self.view, leads=True):
-                return
-            reason = f"round {install.ballot.round} is too far above ours"
+            both = install.ballot, install.view.id.ballot
+            far = [one.round for one in both if not is_near(one, self.view)]
+            reason = f"round {far[0]} is too far above ours" if far else ""
         else:
             reason = leap(install.view, self.view)
         if reason:
@@ -630,13 +650,14 @@ class ViewAgreement:
         self.watch.new_view(install.view, self.leader, now)
         self.view = install.view
         self._install = install
-        self.promised = max(self.promised, install.ballot)
+        self.promised = install.view.id.ballot
+        self._spent = {one for one in self._spent if one > self.promised.round}
         self.attempt = None
         self._retry_at = self._complain_at = None
         self._followed, self._objections, self._ways_given = {}, {}, {}
         self._move(PhaseCause.GO_OVER)
         self._absences.learn(install.absent, install.view, now)
-        self._silent = self._left = 0
+        self._silent = self._left = self._pushed_by = self._patient_until = 0
         self._broadcast = None
         self.suspects &= self.view.mask
         self._admission.went_over(self.view)
@@ -725,7 +746,7 @@ class ViewAgreement:
         elif ballot == self.promised and self.phase is not Phase.SETTLED:
             self._host.marks["asked again"] += 1  # the time that we follow this ballot is running
             answer = Report(ballot, ballot, None, self._host.prepare(prepare.survivors))
-        elif not self._may_follow(ballot, sender):
+        elif not self._may_follow(ballot, sender, now):
             return
         else:
             self.promised = ballot
@@ -737,12 +758,18 @@ class ViewAgreement:
             answer = Report(ballot, ballot, None, self._host.prepare(prepare.survivors))
         self._host.send(sender, answer)
 
-    def _may_follow(self, ballot: Ballot, sender: NodeId) -> bool:
+    def _may_follow(self, ballot: Ballot, sender: NodeId, now: Time) -> bool:
         """Whether a ballot is plausible, and its owner has not used up its share of this view.
 
-        Else we do not answer, as if the question were lost: its sender goes on without us.
+        Else we do not answer, as if the question were lost: its sender goes on without us.  But it
+        is patient if it only counts less long on the leader than we do.  We ask the leader then.
         """
-        if not is_near(ballot, self._base, self.view, sender == self.leader):
+        far = ballot.round > line_of_other(self.view, sender, self.slot)
+        if far and sender < self.slot and sender != self.leader and is_near(ballot, self.view):
+            self._host.marks["ballot of who may lead later"] += 1
+            self.on_stuck(Stuck(self.view.id), sender, now)
+            return False
+        if far and (sender != self.leader or not is_near(ballot, self.view)):
             self._host.marks["ballot that cannot be meant"] += 1
             self._disbelieve(sender, f"it asks for ballot {ballot.round}, we know {self.promised}")
             return False
@@ -753,6 +780,8 @@ class ViewAgreement:
             if count == limit + 1:
                 self._disbelieve(sender, f"nothing came of its {limit} ballots in this view")
             return False
+        if far:
+            self._pushed_by |= 1 << sender
         return True
 
     def _genesis(self) -> Install:

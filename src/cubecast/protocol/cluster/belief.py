@@ -7,9 +7,13 @@ message is believed.
 comes from elsewhere (a returning node, a newcomer) *leaps*: it finds the cluster at a later epoch.
 The length of a leap is bounded, and no leap leads above `LEAP_LIMIT`, a quarter of what can be
 encoded.  Above that line epochs grow by single steps only.  So no lie brings a node to an epoch
-whose successor cannot be encoded: 3 x 2^28 steps are left.  Rounds of ballots are bounded, too: all
-members of a view count them from the ballot of that view, which they know alike (`is_near`).  So no
-lie brings a leader to a ballot that the others do not believe.
+whose successor cannot be encoded: 3 x 2^28 steps are left.
+
+Rounds of ballots are bounded, too.  All members of a view count them from the ballot in the view's
+name, which they know alike.  Each leader has a line of its own (`line`), above all that it can be
+brought to follow.  So no lie brings a leader to a ballot that the nodes which count on it do not
+believe.  From one view to the next the round grows by `MAX_ROUNDS` at most, so it is never above
+that times the epoch: a node from elsewhere needs to know no more (`leap`).
 
 *Who says it?*  About its own view, a node believes the members of that view, in the lives that the
 view names.  About another view, it believes a node that answers at an agreed address: one that a
@@ -37,11 +41,13 @@ MAX_EPOCH = 1 << 62 - ROUTE_BITS
 LEAP_LIMIT = MAX_EPOCH // 4
 """A node from elsewhere enters no view above this epoch."""
 MAX_LEAP = 1 << 20
-"""How many views a node may have missed, and how many rounds of ballots in each."""
+"""How many views a node may have missed, and how many rounds of ballots each leader has in one."""
+MAX_LEADERS = 1 << 12
+"""As many as a view can have members."""
+MAX_ROUNDS = MAX_LEAP * MAX_LEADERS
+"""How far the ballot of a view may be above that of its parent."""
 MAX_PUSH = MAX_LEAP // 2
-"""How far a ballot of a node that does not lead may be above that of the view."""
-ROUND_LIMIT = 1 << 60
-"""A node from elsewhere enters no view whose ballot is above this round."""
+"""How far a ballot of a node that is not taken for the leader may be above that of the view."""
 MAX_WITNESSES = 3
 """How many agreed addresses are asked whether a view exists."""
 MAX_PLACES = 2 * 4096
@@ -67,14 +73,10 @@ def check_step(install: Install, view: View) -> None:
 def leap(view: View, since: View | None) -> str:
     """Why no node of the view `since` (None: of no view) can come to be in `view`; "": it can."""
     epoch, round_ = view.epoch, view.id.ballot.round
-    if epoch >= LEAP_LIMIT or round_ >= ROUND_LIMIT:
+    if epoch >= LEAP_LIMIT or round_ > MAX_ROUNDS * max(1, epoch):
         return f"no cluster is at epoch {epoch}, round {round_}"
-    if since is not None:
-        if epoch > since.epoch + MAX_LEAP:
-            return f"epoch {epoch} is more than {MAX_LEAP} after ours, {since.epoch}"
-        rounds = MAX_LEAP * max(1, epoch - since.epoch)
-        if round_ > since.id.ballot.round + rounds:
-            return f"round {round_} is more than {rounds} after ours, {since.id.ballot.round}"
+    if since is not None and epoch > since.epoch + MAX_LEAP:
+        return f"epoch {epoch} is more than {MAX_LEAP} after ours, {since.epoch}"
     return ""
 
 
@@ -83,23 +85,38 @@ def rank(view: View, slot: NodeId) -> int:
     return (view.mask & (1 << slot) - 1).bit_count()
 
 
-def is_near(ballot: Ballot, base: int, view: View, leads: bool) -> bool:
-    """Whether a ballot to change `view`, whose own one is of round `base`, can be meant.
+def line(view: View, slot: NodeId) -> int:
+    """Up to which round ballots of the leader `slot` to change `view` are believed.
 
-    A leader is given `MAX_LEAP` rounds more than the leaders before it.  Ballots of other nodes
-    reach only half of the way.  So what a leader was brought to follow, by whatever member that
-    does not lead or led before, leaves it 2^19 ballots that all others believe.
+    That is `MAX_LEAP` above the line of the leader before it.  A node follows ballots of nodes
+    ahead of it up to their lines, and others only half of the way to the first line.  So what it
+    is brought to follow leaves it 2^19 ballots that all who count on it believe.
     """
-    rounds = MAX_LEAP * (rank(view, ballot.slot) + 1) if leads else MAX_PUSH
-    return ballot.round <= base + rounds
+    return view.id.ballot.round + MAX_LEAP * (rank(view, slot) + 1)
 
 
-def may_follow_other(ballot: Ballot, base: int, view: View, slot: NodeId) -> bool:
+def is_near(ballot: Ballot, view: View) -> bool:
+    """Whether a ballot to change `view` can be meant by its owner, if it leads."""
+    return ballot.slot in view.members and ballot.round <= line(view, ballot.slot)
+
+
+def line_of_other(view: View, owner: NodeId, slot: NodeId) -> int:
+    """Up to which round `slot` follows ballots of a node that it does not take for the leader.
+
+    A node ahead of `slot` may lead soon, and may have followed such a ballot itself: so each has a
+    little more than the one ahead of it, and all less than `MAX_PUSH`.
+    """
+    room = MAX_PUSH // 2
+    ahead = rank(view, owner) + 1 if owner < slot else 0
+    return view.id.ballot.round + room + room // len(view.members) * ahead
+
+
+def may_follow_other(ballot: Ballot, view: View, slot: NodeId) -> bool:
     """Whether the leader `slot` believes that a survivor follows this ballot.
 
     It then takes a higher one, which the other survivors have to believe.
     """
-    return ballot.round <= base + MAX_LEAP * rank(view, slot) + MAX_PUSH
+    return ballot.round <= line(view, slot) - MAX_LEAP + MAX_PUSH
 
 
 def ballots_followed(members: int, leads: bool) -> int:

@@ -23,8 +23,9 @@ Invariants:
 5. A leader that leads because another one was called mute in this view is waited for `LATER` times
    as long.  It may have seen ballots of the mute one that this node has not seen.
 6. Time in which this node itself was paused does not count.
-7. At most `MAX_WAITING` newcomers are remembered; one that no longer asks is forgotten in the next
-   view.
+7. At most `MAX_WAITING` newcomers are remembered, `SHARE` of them named by one member.  A further
+   one is not noted: invented ones push out none that asks again and again.  One that no longer asks
+   is forgotten in the next view.
 
 Bounds: `bound` is longer than one member that lies can keep an honest leader from a ballot that
 others see: it takes `BALLOTS_OF_OTHERS` ballots itself, and the leader follows each of them for
@@ -32,7 +33,8 @@ twice `answer_after`.  `view_bound` is longer than one member that lies can keep
 may besides object to `MAX_OBJECTIONS` ballots, each at the last moment, and have the leader give
 way `MAX_WAYS_GIVEN` times to ballots that others follow.  An honest next in line
 finds a mute leader after `view_bound` at the latest, which is less than another member waits for
-that next in line.
+that next in line.  For as long (`until_all_leave`) the next in line waits for members that still
+count on the leader, if that one brought it to a ballot which they do not believe.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ MAX_SNUBS = 4
 """Views without a newcomer that has long asked for a place; then their leader is mute."""
 MAX_WAITING = 64
 """Newcomers that are remembered."""
+SHARE = MAX_WAITING // 4
+"""So many of them may have been named by one member."""
 MAX_SILENCE = 4
 """Times `bound` until a newcomer that asks no more is forgotten, at most."""
 
@@ -81,9 +85,10 @@ class Duty(Enum):
 class _Newcomer:
     """A node that asks this one for a place, through this one."""
 
-    __slots__ = ("first", "last", "requests", "snubs")
+    __slots__ = ("by", "first", "last", "requests", "snubs")
 
-    def __init__(self, now: Time) -> None:
+    def __init__(self, now: Time, by: str) -> None:
+        self.by = by
         self.first = self.last = now
         self.requests = 0  # in the present view
         self.snubs = 0
@@ -121,6 +126,19 @@ class LeaderWatch:
         """How long a change may be due and no next view come, at first."""
         return self._mute_after + VIEW * self._rest
 
+    @property
+    def until_all_leave(self) -> Time:
+        """How long after this node others may find a leader mute that it found mute.
+
+        Less than they wait then for this node: `LATER` times `_rest`.
+        """
+        return self.view_bound + self._mute_after // 2
+
+    @property
+    def until_all_suspect(self) -> Time:
+        """How long after this node others may suspect a leader; they wait longer for a ballot."""
+        return self._rest // 2
+
     def waited(self, now: Time) -> Time:
         """How long the leader has left undone what is due; 0: nothing is."""
         return 0 if self._since is None else now - self._since
@@ -139,16 +157,21 @@ class LeaderWatch:
 
     # -- what is seen --------------------------------------------------------------------------
 
-    def passed_on(self, address: str, now: Time) -> None:
-        """A newcomer at this address asked for a place, and the leader was told."""
+    def passed_on(self, address: str, now: Time, by: str = "") -> None:
+        """A newcomer at this address asked for a place, and the leader was told.
+
+        `by` is the member that named it; empty: it came by itself.
+        """
         if not self._mute_after:
             return
-        known = self._newcomers.pop(address, None) or _Newcomer(now)
+        known = self._newcomers.get(address)
+        if known is None:
+            named = sum(one.by == by for one in self._newcomers.values()) if by else 0
+            if len(self._newcomers) >= MAX_WAITING or named >= SHARE:
+                return
+            known = self._newcomers[address] = _Newcomer(now, by)
         known.last = now
         known.requests += 1
-        self._newcomers[address] = known
-        while len(self._newcomers) > MAX_WAITING:
-            del self._newcomers[next(iter(self._newcomers))]
 
     def led(self, ballot: Ballot, now: Time) -> None:
         """The leader has begun a ballot, or repeats it: that does not count."""

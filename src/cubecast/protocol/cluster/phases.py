@@ -78,7 +78,7 @@ TABLE: tuple[PhaseRule, ...] = (
     PhaseRule(Phase.FOLLOWING, PhaseCause.RESUME, Phase.WAITING,
               "`_retry_at` has come, or the node it follows is suspected"),
     PhaseRule(Phase.SETTLED, PhaseCause.HEAR_OF_CHANGE, Phase.WAITING,
-              "`Stuck`: a member of its view waits for the next one"),
+              "`Stuck`: a member waits for the next view; or one that may lead later asks"),
     PhaseRule(Phase.LEADING, PhaseCause.LEAVE, Phase.LEAVING,
               "all reports are in, and it departs"),
     PhaseRule(Phase.LEADING, PhaseCause.GO_OVER, Phase.SETTLED,

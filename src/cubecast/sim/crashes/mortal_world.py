@@ -124,6 +124,8 @@ class MortalWorld(World):
         }
         """Slot -> the node that had it in the view that was installed last, anywhere."""
         self.handed_over = 0
+        self.called_mute: list[tuple[Time, NodeId]] = []
+        """When a leader was called mute, and which node it was."""
         """How often a slot was found to have changed hands."""
         self._owners: dict[tuple[NodeId, int], NodeId] = {}
         """Slot and incarnation of a stream -> the node that publishes it."""
@@ -579,7 +581,11 @@ class LifePort(SimPort):
             cast(MortalWorld, self._world).departed(self._node)
 
     def mute(self, accusation: Accusation) -> None:
-        """Do nothing: the trace shows the result, a view without that node."""
+        """Note a leader that is called mute; the trace shows the result, a view without it."""
+        if accusation.reason:
+            world: Any = self._world
+            accused = world.processes[self._node].view.members[accusation.slot]
+            world.called_mute.append((world.now, int(accused.address)))
 
     def denied(self, denial: Denial) -> None:
         """Do nothing: no node lies in a simulation."""

@@ -23,7 +23,7 @@ EDGES = (
 )  # fmt: skip
 """Numbers at which something ends: a type, a bound, a sign."""
 
-LEAPS = tuple((1 << power) + step for power in (16, 19, 20) for step in (-1, 0, 1))
+LEAPS = tuple((1 << power) + step for power in (16, 18, 19, 20) for step in (-1, 0, 1))
 """Steps at which stamps, rounds and epochs are no longer believed: a lie up to such a line is."""
 
 WORDS = ("", "x", "\0", "\n", "+", "#", "a/b", "$x", "ä", "\U0001f980", "x" * 1024, "x" * 1025)
