@@ -39,7 +39,7 @@ from cubecast.protocol.cluster.views import (
 )
 from cubecast.protocol.port import NodeId, Stream, Time
 from support.agreement_toys import CONFIG, Toys
-from support.member_toys import EPOCHS, Flying, Members
+from support.member_toys import EPOCHS, Flying, Members, kind
 from support.patient_members import BOUND, TICK, VIEW_BOUND, mute, newcomer, world_of
 
 # -- ballots too far above the others --------------------------------------------------------------
@@ -429,6 +429,11 @@ def run_beside(world: Members, lie: Callable[[], None], done: Callable[[], bool]
             return
 
 
+def is_small(message: object) -> bool:
+    """What can be encoded: views that tell of at most 100 streams."""
+    return not (isinstance(message, Install) and sum(map(len, message.ends.values())) > 100)
+
+
 def test_a_member_that_fills_the_list_of_newcomers_keeps_none_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -483,8 +488,91 @@ def test_a_request_that_fits_into_no_view_keeps_no_newcomer_out(
     say(Enter(Who("n4.9", "4", 9), -1, past))
     run_beside(world, one_more, lambda: joiner.view is not None)
     assert joiner.view is not None
-    assert leader.marks["newcomer left for a later view"] > 0
+    assert leader.marks["asked whether a newcomer is there"] > 0
     assert not any(mute(world, node) for node in range(5))
+
+
+@pytest.mark.parametrize("uid", ["ghost", "n4", "n4.9"])
+def test_a_large_request_at_an_address_does_not_keep_the_newcomer_there_out(
+    uid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before each decision; no view with such a past can be told."""
+    monkeypatch.setattr(admission, "MAX_PAST", 64 * 100)
+    world = world_of(4)
+    joiner, leader = newcomer(world, 1, 2), world.members[0]
+    take_packet = leader.on_packet
+    large = {"t": tuple((Stream(slot, 1), 1) for slot in range(120))}
+    for member in world.members[:4]:
+        member._can_tell = is_small
+
+    def be_faster(message: Any, source: NodeId, seal: Seal, now: Time) -> None:
+        if source == 3 and isinstance(message, Report):
+            ghost = Enter(Who(uid, joiner.who.address, 1), -1, large)
+            take_packet(ghost, 3, world.members[3].seal(), now)
+        take_packet(message, source, seal, now)
+
+    leader.on_packet = be_faster  # type: ignore[method-assign]
+    run_beside(world, lambda: None, lambda: joiner.view is not None)
+    assert joiner.view is not None
+    assert leader.marks["newcomers too large for a view"] == 0
+    assert not any(mute(world, node) for node in range(4))
+
+
+def test_pasts_that_are_too_large_together_keep_no_small_newcomer_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each past is ordinary; the view with all of them cannot be told, with half of them it can."""
+    world = world_of(4)
+    leader = world.members[0]
+    for member in world.members[:4]:
+        member._can_tell = is_small
+    joiner = newcomer(world, 1, 2)
+    world.settle(kind("enter"), ticks=1)
+    for number in range(20):
+        past = {f"t{number}": tuple((Stream(slot, 7), 1) for slot in range(10))}
+        ghost = Enter(Who(f"ghost{number}", str(10_000 + number), 1), -1, past)
+        leader.on_packet(ghost, 3, world.members[3].seal(), world.now)
+    run_beside(world, lambda: None, lambda: joiner.view is not None)
+    assert joiner.view is not None
+    assert joiner.view.epoch <= 2
+    assert leader.marks["half of the newcomers left for a later view"] == 1
+    assert leader.marks["disbelieved"] == 0
+
+
+def test_a_member_that_has_others_name_its_newcomers_keeps_none_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It invents newcomers to each member, which pass them on: also the joiner's only seed."""
+    monkeypatch.setattr(admission, "MAX_ENTERING", 16)
+    monkeypatch.setattr(admission, "SHARE", 4)
+    monkeypatch.setattr(admission, "MAX_PASSED", 2)
+    world = world_of(4)
+    joiner, leader = newcomer(world, 1), world.members[0]
+    take_packet, ghosts = leader.on_packet, 0
+
+    def fill() -> None:
+        nonlocal ghosts
+        for via in (0, 1, 2):
+            for _ in range(6):
+                ghosts += 1
+                ghost = Enter(Who(f"ghost{ghosts}", str(10_000 + ghosts), 1), -1)
+                take = world.members[via].on_packet if via else take_packet
+                take(ghost, 3, world.members[3].seal(), world.now)
+        at_once = [one for one in world.flying if one.to == 0 and isinstance(one.message, Enter)]
+        world.lose(lambda one: one in at_once)
+        for one in at_once:
+            take_packet(one.message, one.source, one.seal, world.now)
+
+    def be_faster(message: Any, source: NodeId, seal: Seal, now: Time) -> None:
+        fill()
+        take_packet(message, source, seal, now)
+
+    leader.on_packet = be_faster  # type: ignore[method-assign]
+    run_beside(world, fill, lambda: joiner.view is not None)
+    assert joiner.view is not None
+    assert world.members[1].marks["entry not passed on"] > 0
+    assert leader.marks["newcomer crowded out"] > 0
+    assert not any(mute(world, node) for node in range(4))
 
 
 def test_a_cluster_that_is_full_calls_no_leader_mute(monkeypatch: pytest.MonkeyPatch) -> None:

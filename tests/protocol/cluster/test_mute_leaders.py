@@ -20,6 +20,7 @@ from cubecast.protocol.cluster.leader_watch import (
     Duty,
     LeaderWatch,
 )
+from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.views import (
     Ballot,
     Enter,
@@ -35,6 +36,7 @@ from support.member_toys import EPOCHS, Flying, Members
 from support.patient_members import (
     BOUND,
     MUTE_AFTER,
+    PATIENT,
     TICK,
     VIEW_BOUND,
     mute,
@@ -65,6 +67,22 @@ def run(
     return -1
 
 
+def restarted(world: Members, node: int, *seeds: int) -> Member:
+    """Another process at the address of a node; it asks the `seeds` for a place."""
+    member = Member(
+        node,
+        world.ports[node],
+        view=None,
+        who=Who("again", str(node), 1),
+        config=PATIENT,
+        epochs=EPOCHS,
+        seeds=[str(seed) for seed in seeds],
+        now=world.now,
+    )
+    world.members[node] = member
+    return member
+
+
 def asked(world: Members) -> int:
     """How often the members asked the leader to lead."""
     return sum(member.marks["asked the leader to lead"] for member in world.members)
@@ -84,6 +102,35 @@ def test_a_leader_that_lets_no_node_in_is_gone_on_without(nodes: int, seed: int)
     assert {who.uid for who in joiner.view.members.values()} >= {f"n{node}" for node in honest}
     assert mute(world, 1) in ([(0, KEEPS_OUT)], [(0, KEEPS_VIEW)]), "the next in line tells"
     assert all(member.marks["mute leader"] <= 1 for member in world.members)
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+def test_a_leader_that_lets_no_restarted_process_in_is_gone_on_without(excluded: bool) -> None:
+    """At the address of a node that was excluded, or of a member that nobody suspects yet."""
+    world = world_of(4)
+    if excluded:
+        world.down.add(3)
+        world.suspect(3)
+        world.settle()
+    world.down.discard(3)
+    again = restarted(world, 3, 1, 2)
+    took = run(world, lambda: again.view is not None, idle(0))
+    assert BOUND <= took <= 2 * BOUND
+    assert again.view is not None
+    assert again.view.has("again")
+    assert world.members[1].marks["member asked whether a newcomer is there"] > 0
+    assert mute(world, 1) in ([(0, KEEPS_OUT)], [(0, KEEPS_VIEW)]), "the next in line tells"
+
+
+def test_a_restarted_process_that_does_not_exist_has_no_leader_called_mute() -> None:
+    world = world_of(4)
+    start = world.now
+    while world.now - start < 2 * BOUND:
+        ghost = Enter(Who("ghost", "2", 5), -1)
+        world.ports[3].control(1, ghost)
+        world.settle(ticks=1)
+    assert all(member.marks["asked the leader to lead"] == 0 for member in world.members)
+    assert world.masks() == [0b1111] * 4
 
 
 def test_without_the_bound_it_keeps_them_out_for_ever() -> None:

@@ -39,6 +39,21 @@ def test_a_nonce_is_of_one_view_one_uid_and_one_asker() -> None:
     assert not RemovalProofs("another").settled("a", asked, view)
     assert not RemovalProofs("key").settled("a", "", view)
     assert not RemovalProofs("key").settled("a", asked[:-1], view)
+    assert not RemovalProofs("key").settled("a", asked, view, "0")
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_proof_for_one_address_removes_no_member_at_another(victim: int) -> None:
+    """Node 3 is asked at its own address, and says the nonce for that of another member."""
+    world = Members(4)
+    say(world, 3, 0, Enter(Who("ghost", "3", 5), -1))
+    world.hand_over()
+    (asked,) = [one.message for one in world.flying if isinstance(one.message, Doubt)]
+    world.lose()
+    say(world, 3, 0, Enter(Who("ghost", str(victim), 5), -1, proof=asked.nonce))
+    world.settle()
+    assert world.masks() == [0b1111] * 4
+    assert all(member.view is not None and member.view.epoch == 0 for member in world.members)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])

@@ -19,6 +19,7 @@ from cubecast.protocol.cluster.belief import (
     AddressHistory,
     leap,
 )
+from cubecast.protocol.cluster.callers import MAX_CALLERS, Callers
 from cubecast.protocol.cluster.member import PATIENT_REQUESTS, Member
 from cubecast.protocol.cluster.views import (
     Absent,
@@ -144,7 +145,8 @@ def test_a_view_that_cannot_be_told_is_not_gone_over_to() -> None:
     toys.flying = [one for one in toys.flying if one[1] != 9]
     toys.drain()
     assert leader.marks["newcomers too large for a view"] == 1
-    assert [uid for uid, _ in leader.doubts] == ["large"]
+    assert leader.marks["half of the newcomers left for a later view"] == 1
+    assert not leader.doubts, "it said nothing large"
     assert leader.epochs.view.epoch == before.epoch + 1
     toys.come_to_rest()
     assert toys.views() == {frozenset({0, 1, 2})}
@@ -322,6 +324,52 @@ def test_a_former_member_is_believed_where_it_was() -> None:
     world.members[0].hear(Beacon("n2.1", view), "n2.1", world.now, "2")
     assert world.masks()[0] is None
     assert ("excluded",) in world.ports[0].said
+
+
+@pytest.mark.parametrize("alien", [False, True])
+def test_a_former_member_that_calls_nodes_in_vain_is_followed_less_and_less(alien: bool) -> None:
+    """Each time they have to go on alone, or get back to one another."""
+    world = Members(3)
+    world.down.add(2)
+    world.suspect(2)
+    world.settle(ticks=10)
+    called, back = world.members[0], world.now
+    pauses: list[int] = []
+    while len(pauses) < 6:
+        view = larger(Who("n2.1", "2", 1))
+        called.hear(Beacon("n2.1", view, alien), "n2.1", world.now, "2")
+        if called.view is None:
+            pauses.append((world.now - back) // EPOCHS.alone_after)
+            world.suspect(0, 1)  # its former life is silent
+            world.settle(lambda one: 2 not in (one.source, one.to), ticks=10)
+            assert world.masks() == [0b11] * 2
+            back = world.now
+        world.now += EPOCHS.alone_after // 4
+    assert pauses[:2] == [0, 0]
+    assert pauses[2:] == sorted(pauses[2:])
+    assert 0 < pauses[2] < pauses[-1] <= 4
+
+
+def test_a_former_member_whose_view_there_is_may_call_again() -> None:
+    callers, there = Callers(100), View(ViewId(1, Ballot(1, 0)), {0: Who("x", "here", 1)})
+    for now in range(3):
+        callers.follow("here")
+        callers.arrived(genesis({0: Who("a", "a", 0)}), now)
+    assert not callers.may_call("here", 3)
+    assert callers.may_call("there", 3)
+    callers.follow("here")
+    callers.arrived(there, 4)
+    assert callers.may_call("here", 4)
+
+
+def test_a_bounded_number_of_callers_is_remembered() -> None:
+    callers, alone = Callers(100), genesis({0: Who("a", "a", 0)})
+    for number in range(MAX_CALLERS + 1):
+        for _ in range(2):
+            callers.follow(str(number))
+            callers.arrived(alone, 0)
+    assert callers.may_call("0", 1)
+    assert not callers.may_call("1", 1)
 
 
 def test_a_former_member_at_its_address_that_knows_none_of_us_is_given_way_to() -> None:

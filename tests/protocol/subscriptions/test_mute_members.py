@@ -450,24 +450,121 @@ def test_a_mute_member_is_found_though_its_companion_comes_and_goes(pause: int) 
     assert ("joined", ROOM) in world.ports[0].said
 
 
-def test_a_leave_in_another_s_name_is_believed_until_that_one_subscribes_anew() -> None:
+def forge_leave(world: Members) -> None:
     """Node 1 relays the waves of node 3 to node 0, and says that node 3 leaves."""
+    liar = world.members[1].core
+    assert liar is not None
+    forgery = Wave("t", 3, 9, Op.LEAVE, 0b1111)
+    assert parent(3, 0, forgery.cluster) == 1  # it is taken from node 1
+    liar._links.send(0, forgery, world.now)
+    liar._waves._aborted = True  # it ignores the answer
+
+
+def test_a_leave_in_another_s_name_is_not_believed() -> None:
+    """The node itself is asked, and has what is published meanwhile: nothing is missed."""
     world = party(4, 0b1001)
+    forge_leave(world)
+    world.hand_over()
+    assert world.publish(0, "at once")
+    world.settle()
+    assert world.publish(0, "later")
+    world.settle()
+    assert world.ports[3].delivered() == ["at once", "later"]
+    assert world.members[0].marks["leave denied"] == 1
     core = world.members[0].core
     assert core is not None
-    forgery = Wave("t", 3, 0, Op.LEAVE, 0b1111)
-    assert parent(3, 0, forgery.cluster) == 1  # it is taken from node 1
-    core.membership_of("t").apply(forgery)
-    assert world.publish(0, "missed")
+    assert core.membership_of("t").core.guard.dropped == {"a leave of a node that has not left": 1}
+
+
+def test_a_node_leaves_though_a_leave_in_its_name_came_before() -> None:
+    """It answers that it is in, then leaves; so it is asked a second time."""
+    world = party(4, 0b1001)
+    forge_leave(world)
+    world.settle(but(answers_of(3)), ticks=1)
+    world.members[3].unsubscribe("t", world.now)
+    world.settle(but(answers_of(3)), ticks=1)
+    world.settle()
+    assert ("left", "t") in world.ports[3].said
+    assert world.publish(0, "after")
+    assert not [one for one in world.flying if isinstance(one.message, Frame)]
+
+
+def test_a_join_after_a_leave_that_is_not_confirmed_counts() -> None:
+    """An honest node leaves before it joins again; here the relay forged both."""
+    world = party(4, 0b1001)
+    forge_leave(world)
+    world.hand_over()
+    assert world.publish(0, "one")
+    liar = world.members[1].core
+    assert liar is not None
+    liar._links.send(0, Wave("t", 3, 10, Op.JOIN, 0b1111), world.now)
+    world.hand_over(link(1, 0))
+    assert world.publish(0, "two")
+    world.settle()
+    assert world.ports[3].delivered() == ["one", "two"]
+    assert world.members[0].core is not None
+    assert world.members[0].core.unstable() == 0
+
+
+def test_an_honest_leaver_passes_on_what_is_published_before_it_confirms() -> None:
+    world = party(4, 0b1111)
+    world.members[3].unsubscribe("t", world.now)
+    world.settle(but(answers_of(3)), ticks=2)
+    assert world.members[0].marks["leave to be confirmed"] == 1
+    assert world.publish(0, "meanwhile")
+    world.settle()
+    assert [port.delivered() for port in world.ports] == [["meanwhile"]] * 3 + [[]]
+    assert ("left", "t") in world.ports[3].said
+    core = world.members[0].core
+    assert core is not None
+    assert core.membership_of("t").members == 0b0110
+    assert core.unstable() == 0
+
+
+@pytest.mark.parametrize("dead", [1, 2])
+def test_a_leave_is_complete_though_a_node_dies_before_it_is_confirmed(dead: int) -> None:
+    world = party(4, 0b1111)
+    world.members[3].unsubscribe("t", world.now)
+    world.settle(but(answers_of(3)), ticks=2)
+    world.down.add(dead)
+    world.suspect(dead)
+    world.settle()
+    assert ("left", "t") in world.ports[3].said
+    assert world.publish(0, "after")
     world.settle()
     assert world.ports[3].delivered() == []
-    world.members[3].unsubscribe("t", world.now)
+    assert world.members[0].core is not None
+    assert world.members[0].core.unstable() == 0
+
+
+def test_a_subscriber_left_out_of_an_answer_is_missed_until_it_subscribes_anew() -> None:
+    """Node 2 relays the wave of node 0 to node 3, and answers that nobody subscribes there."""
+    world = party(4)
+    world.members[3].subscribe(ROOM, world.now)
     world.settle()
-    world.members[3].subscribe("t", world.now)
+    world.publish(0, "first", ROOM)
+    world.settle(but(link(2, 0)), ticks=1)
+    (lie,) = [one for one in world.flying if both(answers_of(2), link(2, 0))(one)]
+    world.lose(link(2, 0))
+    answer = msgspec.structs.replace(lie.message.message, members=0)
+    parcel = msgspec.structs.replace(lie.message, message=answer)
+    world.flying.append(lie._replace(message=parcel))
     world.settle()
-    assert world.publish(0, "heard")
+    assert world.publish(0, "missed", ROOM)
     world.settle()
-    assert world.ports[3].delivered() == ["heard"]
+    world.down.add(2)
+    world.suspect(2)
+    world.settle()
+    assert world.publish(0, "missed, too", ROOM)
+    world.settle()
+    assert world.ports[3].delivered(ROOM) == []
+    world.members[3].unsubscribe(ROOM, world.now)
+    world.settle()
+    world.members[3].subscribe(ROOM, world.now)
+    world.settle()
+    assert world.publish(0, "heard", ROOM)
+    world.settle()
+    assert world.ports[3].delivered(ROOM) == ["heard"]
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -1,18 +1,24 @@
 """Requests to enter and to leave: which of them the leader grants in the next view.
 
-A request that costs a member its place, or an absent node its entry, needs a proof
-(`cubecast.protocol.cluster.removal`).  A process has one address for all its lives.  Bounds: at
-most `MAX_ENTERING` newcomers wait, one per address; each view drops newcomers whose address is
-taken, and leavers that are no members.
+A request that costs a member its place, an absent node its entry or another newcomer its turn needs
+a proof (`cubecast.protocol.cluster.removal`), and so does one with a large past: any member may
+send requests for an address.  A process has one address for all its lives.  Bounds: at most
+`MAX_ENTERING` newcomers wait, one per address; each view drops newcomers whose address is taken,
+and leavers that are no members.  When all places are taken, the lot decides who waits.
 
 A view tells what its newcomers say of their pasts (`Enter.reached`), and must fit into a message.
 So the newcomers of one view have pasts of `MAX_PAST` together, the small ones first; the others
-wait for the next view.  A past is *ordinary* if `ORDINARY` of its size fit into one view.
+wait for the next view.  A past is *ordinary* if `ORDINARY` of its size fit into one view.  Sizes
+are what a past takes in a message at most: names are as they are written there.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+import msgspec
 
 from cubecast.protocol.cluster.removal import RemovalProofs
 from cubecast.protocol.cluster.views import Absent, Depart, Doubt, Ends, Enter, View, Who
@@ -22,13 +28,24 @@ MAX_ENTERING = 1024
 """Newcomers that may wait for the next view."""
 SHARE = MAX_ENTERING // 4
 """So many of them may have been named by one member, and as many by all that are no members."""
+MAX_PASSED = 16
+"""So many newcomers that another member names are passed on in one view, for each such member."""
 MAX_PAST = 32 * 1024 * 1024
-"""Bytes that newcomers may say of their pasts in one view: a million streams, half a message."""
+"""Bytes that newcomers may say of their pasts in one view: 670,000 streams, half a message."""
 ORDINARY = 64
 """So many ordinary newcomers can enter with one view."""
-STREAM_BYTES = 32
+STREAM_BYTES = 50
 TOPIC_BYTES = 16
-"""What a stream, and a topic besides its name, take in a message, or a little more."""
+"""What a stream, and a topic besides its name, take in a message at most."""
+
+
+class Waits(NamedTuple):
+    """What became of others as a newcomer began to wait."""
+
+    replaced: int
+    """Those of its address."""
+    crowded_out: int
+    """Those that the lot fell on; perhaps itself."""
 
 
 class Admission:
@@ -38,11 +55,40 @@ class Admission:
         self._removal_proofs = RemovalProofs(key)
         self.entering: dict[str, Enter] = {}
         self._named_by: dict[str, str] = {}  # by the uid of one that enters: the member's uid or ""
+        self._lots: dict[str, int] = {}  # by the same
+        self._drawn = 0
+        self._passed: Counter[str] = Counter()  # in this view, by the uid of the member that named
         self.departing: dict[str, None] = {}
 
-    def doubt(self, uid: str, view: View) -> Doubt:
-        """The question to a node that is said to enter or to leave."""
-        return self._removal_proofs.about(uid, view)
+    def doubt(self, uid: str, view: View, address: str = "") -> Doubt:
+        """The question to a node that is said to leave, or to enter at an address."""
+        return self._removal_proofs.about(uid, view, address)
+
+    def is_proven(self, enter: Enter, view: View) -> bool:
+        """Whether the newcomer itself, at its address, has answered our question."""
+        who = enter.who
+        return self._removal_proofs.settled(who.uid, enter.proof, view, who.address)
+
+    def may_wait(self, enter: Enter, view: View) -> bool:
+        """Whether to believe that the newcomer itself says this.
+
+        A member could name it with a past that fits into no view, or with another uid or address,
+        and so take its turn.
+        """
+        who = enter.who
+        contested = any(
+            (one.who.address == who.address) != (one.who.uid == who.uid)
+            for one in self.entering.values()
+        )
+        return self.is_proven(enter, view) or (is_ordinary(enter) and not contested)
+
+    def may_pass_on(self, by: str) -> bool:
+        """Count a newcomer that the member `by` names; False: it names too many in this view.
+
+        A newcomer asks each member itself, so members that are no liars name few to one another.
+        """
+        self._passed[by] += 1
+        return self._passed[by] <= MAX_PASSED
 
     def may_leave(self, depart: Depart, view: View) -> bool:
         """Whether the leaver itself has confirmed its request."""
@@ -64,7 +110,7 @@ class Admission:
             )
         else:
             free = bool(doubted >> slot & 1)
-        return free or self._removal_proofs.settled(who.uid, enter.proof, view)
+        return free or self.is_proven(enter, view)
 
     @staticmethod
     def is_elsewhere(who: Who, others: Iterable[Who]) -> bool:
@@ -86,17 +132,14 @@ class Admission:
         slots |= {view.places.get(one.who.address) for one in self.admissible(view, doubted)}
         return sum(1 << slot for slot in slots if slot is not None)
 
-    def await_place(self, enter: Enter, by: str = "") -> int:
-        """Let a newcomer wait for the next view; return how many at its address it replaces.
+    def await_place(self, enter: Enter, by: str = "") -> Waits:
+        """Let a newcomer wait for the next view, in place of others at its address.
 
-        `by` is the member that named it; empty: it came by itself.  A member that invents newcomers
-        fills its own share of the places, so the others still get in.
+        `by` is the member that named it; empty: it came by itself.  If all places, or those of
+        `by`, are taken, the lot decides: who is late has the same chance as who was first.  So a
+        member that invents newcomers, however fast, crowds out few that others name.
         """
         uid, place = enter.who.uid, enter.who.address
-        if uid not in self.entering and (
-            len(self.entering) >= MAX_ENTERING or self._named(by) >= SHARE
-        ):
-            return 0
         replaced = [
             other
             for other, one in self.entering.items()
@@ -104,16 +147,31 @@ class Admission:
         ]
         self._drop(replaced)
         self.entering[uid] = enter
+        if uid in self._lots:
+            return Waits(len(replaced), 0)
+        self._drawn += 1
+        self._lots[uid] = self._removal_proofs.drawn(self._drawn)
         self._named_by[uid] = by
-        return len(replaced)
+        return Waits(len(replaced), self._crowd_out(by))
 
-    def _named(self, by: str) -> int:
-        return sum(name == by for name in self._named_by.values())
+    def _crowd_out(self, by: str) -> int:
+        """Drop one of those with the most places, or of those that `by` named, if it is too many.
+
+        Return how many that were.
+        """
+        named = Counter(self._named_by.values())
+        if len(self.entering) > MAX_ENTERING:
+            by = max(named, key=named.__getitem__)
+        elif named[by] <= SHARE:
+            return 0
+        theirs = [uid for uid, name in self._named_by.items() if name == by]
+        self._drop([min(theirs, key=self._lots.__getitem__)])
+        return 1
 
     def _drop(self, uids: Iterable[str]) -> None:
         for uid in uids:
-            self.entering.pop(uid, None)
-            self._named_by.pop(uid, None)
+            for known in (self.entering, self._named_by, self._lots):
+                known.pop(uid, None)
 
     def leave_out(self, enters: Collection[Enter]) -> None:
         """Let these newcomers wait no longer; they ask again."""
@@ -133,15 +191,16 @@ class Admission:
 
     def went_over(self, view: View) -> None:
         """Drop the requests that the new view has settled."""
+        self._passed.clear()
         settled = [one for one in self.entering.values() if one.who.address in view.places]
         self.leave_out(settled)
         self.departing = {uid: None for uid in self.departing if view.has(uid)}
 
 
 def past_of(enter: Enter) -> int:
-    """How many bytes a newcomer says of its past; every node counts alike."""
+    """How many bytes a newcomer's past takes in a message, or more; every node counts alike."""
     streams = sum(map(len, enter.reached.values()))
-    names = sum(len(topic.encode(errors="surrogatepass")) for topic in enter.reached)
+    names = sum(len(msgspec.json.encode(topic)) for topic in enter.reached)
     return STREAM_BYTES * streams + TOPIC_BYTES * len(enter.reached) + names
 
 
@@ -162,6 +221,12 @@ def in_one_view(waiting: list[Enter]) -> list[Enter]:
             break
         chosen.add(uid)
     return [one for one in waiting if one.who.uid in chosen]
+
+
+def larger_half(entering: Collection[Enter]) -> list[Enter]:
+    """Those with the larger pasts; at least one, if there are any."""
+    by_size = sorted(entering, key=past_of, reverse=True)
+    return by_size[: (len(by_size) + 1) // 2]
 
 
 def ends_of(entering: Collection[Enter], view: View) -> Ends:

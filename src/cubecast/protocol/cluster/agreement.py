@@ -43,7 +43,13 @@ import msgspec
 
 from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import Absences
-from cubecast.protocol.cluster.admission import Admission, ends_of, in_one_view, is_ordinary
+from cubecast.protocol.cluster.admission import (
+    Admission,
+    ends_of,
+    in_one_view,
+    is_ordinary,
+    larger_half,
+)
 from cubecast.protocol.cluster.belief import (
     MAX_OBJECTIONS,
     MAX_WAYS_GIVEN,
@@ -91,9 +97,9 @@ from cubecast.topology import members_of
 
 MAX_SLOTS = 4096
 LARGE_WAITS = 10
-"""A newcomer that makes a view too large is not heard for so many times `answer_after`."""
+"""A large past that made a view too large is not heard for so many times `answer_after`."""
 MAX_TOO_LARGE = 256
-"""Addresses of such newcomers that are remembered."""
+"""Addresses of newcomers with such pasts that are remembered."""
 MAX_DEMOTED = 256
 """Addresses of former leaders that were mute, and are given places behind this node."""
 
@@ -228,7 +234,7 @@ class ViewAgreement:
         self._patient_until: Time = 0  # members may count on a leader that we do not count on
         self._spent: set[int] = set()  # rounds of our ballots, above that in the view's name
         self._demoted: dict[str, None] = {}  # addresses of leaders that were mute
-        self._too_large: dict[str, Time] = {}  # by address: a newcomer that is not heard until then
+        self._too_large: dict[str, Time] = {}  # by address: no large past is heard until then
 
     def came_by(self, install: Install, now: Time) -> None:
         """Begin in a view that others made; keep it for members that are behind us."""
@@ -574,8 +580,7 @@ class ViewAgreement:
             if not entering:
                 self._cannot_tell(now)
                 return
-            large = [one for one in entering if not is_ordinary(one)]
-            self._leave_out(large or entering, now)
+            self._leave_out(entering, now)
             self._decide_if_complete(now)
             return
         if view.has(self.uid):
@@ -609,17 +614,23 @@ class ViewAgreement:
     def _leave_out(self, entering: Collection[Enter], now: Time) -> None:
         """Drop newcomers whose pasts make the view too large: it is decided without them.
 
-        Else no view would come: the leader of ballots that end in none would be called mute.  They
-        are not heard for a while, as each of their requests costs a view.
+        Else no view would come: the leader of ballots that end in none would be called mute.  Large
+        pasts, which the newcomers themselves have confirmed, are not heard for a while: each costs
+        a view.  If there is none, the larger half waits for another view.
         """
         self._host.marks["newcomers too large for a view"] += 1
-        for enter in entering:
+        large = [one for one in entering if not is_ordinary(one)]
+        if not large:
+            self._host.marks["half of the newcomers left for a later view"] += 1
+            self._admission.leave_out(larger_half(entering))
+            return
+        for enter in large:
             self._host.disbelieved(enter.who.uid, "a view with all that it has read is too large")
             self._too_large.pop(enter.who.address, None)
             self._too_large[enter.who.address] = now + LARGE_WAITS * self._config.answer_after
             while len(self._too_large) > MAX_TOO_LARGE:
                 del self._too_large[next(iter(self._too_large))]
-        self._admission.leave_out(entering)
+        self._admission.leave_out(large)
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
         """The ends of the streams that no member of the view publishes."""
@@ -875,37 +886,59 @@ class ViewAgreement:
                 self._host.marks["entry told again"] += 1
                 self._host.reach(who.address, self._install)
         elif self.leader != self.slot:
-            self._host.marks["entry passed on"] += 1
-            self._host.send(self.leader, enter)
-            self._await_entry(enter, now)
+            self._pass_on_entry(enter, now, by)
         elif self._is_full(enter):
             self._host.marks["no slot for a newcomer"] += 1
             self._host.disbelieved(who.uid, f"all {MAX_SLOTS} places are taken")
-        elif now < self._too_large.get(who.address, 0):
+        elif now < self._too_large.get(who.address, 0) and not is_ordinary(enter):
             self._host.marks["newcomer too large asks again"] += 1
         elif any(gone.who.uid == who.uid for gone in self.absent):
             self._host.marks["excluded life asks again"] += 1
             self._host.reach(who.address, Outlived(who.uid))
         elif self._admission.outlived(who, self._known_lives()):
             self._host.marks["late entry of a former life"] += 1
-        elif not self._admission.may_enter(enter, self.view, self._doubted, self.absent):
+        elif not self._admission.may_enter(
+            enter, self.view, self._doubted, self.absent
+        ) or not self._admission.may_wait(enter, self.view):
             self._host.marks["asked whether a newcomer is there"] += 1
-            self._host.reach(who.address, self._admission.doubt(who.uid, self.view))
+            self._ask_newcomer(who)
         else:
-            if self._admission.await_place(enter, by if self.view.has(by) else ""):
+            waits = self._admission.await_place(enter, by if self.view.has(by) else "")
+            if waits.replaced:
                 self._host.marks["entry replaced by a later life"] += 1
+            if waits.crowded_out:
+                self._host.marks["newcomer crowded out"] += 1
             self.consider(now)
 
-    def _await_entry(self, enter: Enter, now: Time) -> None:
-        """Expect a newcomer in the next view, if the leader has no reason to refuse it."""
+    def _ask_newcomer(self, who: Who) -> None:
+        """Ask at an address whether this newcomer is there."""
+        doubt = self._admission.doubt(who.uid, self.view, who.address)
+        self._host.reach(who.address, doubt)
+
+    def _pass_on_entry(self, enter: Enter, now: Time, by: str) -> None:
+        """Tell the leader of a newcomer, and expect it, if the leader has no reason to refuse it.
+
+        The leader may want a proof.  Then we ask for one, too: else a leader that lets no node in
+        would keep out a process that was restarted at its address, and no member would notice.
+        """
         who = enter.who
+        if self.view.has(by) and not self._admission.may_pass_on(by):
+            self._host.marks["entry not passed on"] += 1
+            return
+        if not self._admission.is_proven(enter, self.view):  # it is what we have asked for
+            self._host.marks["entry passed on"] += 1
+            self._host.send(self.leader, enter)
         lives = list(self._known_lives())
         if any(other.uid == who.uid for other in lives) or self._admission.outlived(who, lives):
             return
-        free = self._admission.may_enter(enter, self.view, 0, self.absent)
-        if free and is_ordinary(enter) and not self._is_full(enter):
+        if not is_ordinary(enter) or self._is_full(enter):
+            return
+        if self._admission.may_enter(enter, self.view, 0, self.absent):
             self.watch.passed_on(who.address, now)
             self._watch_leader(now)
+        else:
+            self._host.marks["member asked whether a newcomer is there"] += 1
+            self._ask_newcomer(who)
 
     def _is_full(self, enter: Enter) -> bool:
         """Whether there is no slot for a newcomer: it takes no member's place, and none is free."""

@@ -29,6 +29,7 @@ from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import MAX_ABSENT
 from cubecast.protocol.cluster.agreement import AgreementConfig, ViewAgreement
 from cubecast.protocol.cluster.belief import MAX_PLACES, AddressHistory, leap
+from cubecast.protocol.cluster.callers import Callers
 from cubecast.protocol.cluster.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.view_broadcast import patience
@@ -143,6 +144,7 @@ class Member:
         self._departing = False
         self._gone = False  # it was let go, and ignores what still comes
         self._told: dict[str, Time] = {}
+        self._callers = Callers(self._agreement_config.alone_after)
         self._kept_out: dict[str, Time] = {}  # addresses of mute nodes, until when
         self._disputes: dict[str, int] = {}  # by address, the latest last
         self._behind: ViewId | None = None  # the view of ours in which we heard of a later one
@@ -466,6 +468,7 @@ class Member:
         self._cluster = view.cluster
         self._requests = 0
         self._history.learn(view, ())
+        self._callers.arrived(view, now)
         self._agreement = self.agreement_class(
             slot,
             self.who.uid,
@@ -656,9 +659,9 @@ class Member:
         agreed = uid == speaker and at in self._history
         if agreed and beacon.alien and not self._departing and not mine.has(uid):
             self.marks["gave way to who knows none of us"] += 1
-            self._go_over(mine, view, uid, now)
+            self._go_over(mine, view, uid, now, at)
         elif self._departing or (member and mine.has(uid)) or agreed:
-            self.elsewhere(view, uid, now)
+            self.elsewhere(view, uid, now, at if agreed else "")
         elif uid == speaker and (view.has(self.who.uid) or not view.outranks(mine)):
             self.marks["called a stranger here"] += 1
             return self.beacon(speaker, now)
@@ -681,8 +684,11 @@ class Member:
             self._say_where_we_are(address, now)
         return bool(places)
 
-    def elsewhere(self, view: View, uid: str, now: Time) -> None:
-        """Decide which side goes over: node `uid` is in another view, and we believe it."""
+    def elsewhere(self, view: View, uid: str, now: Time, at: str = "") -> None:
+        """Decide which side goes over: node `uid` is in another view, and we believe it.
+
+        It said so `at` this address; empty: a member of ours did.
+        """
         mine = self.view
         if mine is None or mine == view:  # not ids alone: two lives in a slot may make the same
             return
@@ -703,10 +709,18 @@ class Member:
             self._say_where_we_are(self._place_of(view, uid), now)
             return
         self.marks["outranked"] += 1
-        self._go_over(mine, view, uid, now)
+        self._go_over(mine, view, uid, now, at or self._place_of(view, uid))
 
-    def _go_over(self, mine: View, view: View, uid: str, now: Time) -> None:
-        """Leave our view for another one, and tell the members of ours: each asks there itself."""
+    def _go_over(self, mine: View, view: View, uid: str, now: Time, at: str) -> None:
+        """Leave our view for another one, and tell the members of ours: each asks there itself.
+
+        Not if we were called from there in vain (`cubecast.protocol.cluster.callers`).
+        """
+        if not self._callers.may_call(at, now):
+            self.marks["called in vain before"] += 1
+            self.disbelieved(uid, f"nodes that were called to a view by {at} got no place there")
+            return
+        self._callers.follow(at)
         for slot in mine.members:
             if slot != self.node:
                 self._port.control(slot, Beacon(uid, view))

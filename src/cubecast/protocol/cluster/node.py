@@ -467,7 +467,7 @@ class CubecastNode:
         self._discovery.saw(wave.topic)
         if wave.op is not Op.LEAVE:
             self.adopt_if_new(wave.topic)
-        self._waves.on_wave(wave, sender, self._contribution(wave), now)
+        self._waves.on_wave(wave, sender, self._contribution(wave, sender, now), now)
 
     def _complete(self, result: Gathering, now: Time) -> None:
         """Complete an operation of ours that every node has answered."""
@@ -489,9 +489,9 @@ class CubecastNode:
             self._port.discovered(topic)
             self._membership(topic).adopt()
 
-    def _contribution(self, wave: Wave) -> Contribution:
+    def _contribution(self, wave: Wave, sender: NodeId, now: Time) -> Contribution:
         """Apply an operation of another node; our answer, with the retained value for a JOIN."""
-        own = self._applied(wave)
+        own = self._applied(wave, sender, now)
         kept = self.keeper.kept(wave.topic) if wave.op is Op.JOIN else None
         return own if kept is None else own._replace(kept=kept)
 
@@ -504,10 +504,10 @@ class CubecastNode:
             return answer
         return msgspec.structs.replace(answer, kept=None)
 
-    def _applied(self, wave: Wave) -> Contribution:
+    def _applied(self, wave: Wave, sender: NodeId, now: Time) -> Contribution:
         membership = self._memberships.get(wave.topic)
         if membership is not None:
-            return membership.apply(wave)
+            return membership.apply(wave, sender, now)
         if wave.op is Op.LEAVE or not self._generation:
             return NOTHING
         return NOTHING._replace(own=(self._new_stream(), -1))  # others may remember earlier streams

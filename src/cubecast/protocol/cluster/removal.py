@@ -10,8 +10,8 @@ costs a member its place counts only with a proof.
    member is gone, however recently; if the member is alive, the newcomer is not there, and its
    request is a late copy.  A process that was restarted at once thus waits for one round trip.
 
-A nonce is a keyed hash of the view and the uid, so nothing is kept of a question, and an answer is
-good in the view in which it was asked for.
+A nonce is a keyed hash of the view, the uid and the address, so nothing is kept of a question.  An
+answer is good in the view in which it was asked for, and for the address that was asked.
 """
 
 from __future__ import annotations
@@ -31,12 +31,17 @@ class RemovalProofs:
     def __init__(self, key: str) -> None:
         self._key = key
 
-    def about(self, uid: str, view: View) -> Doubt:
-        """The question to `uid`, in this view."""
-        said = f"{view.id.epoch}/{view.id.ballot.round}/{view.id.ballot.slot}/{uid}".encode()
-        key = self._key.encode()
+    def about(self, uid: str, view: View, address: str = "") -> Doubt:
+        """The question to `uid`, in this view; with an address: whether it is there."""
+        number = f"{view.id.epoch}/{view.id.ballot.round}/{view.id.ballot.slot}"
+        said, key = f"{number}/{uid}/{address}".encode(), self._key.encode()
         return Doubt(uid, blake2b(said, key=key, digest_size=NONCE_BYTES).hexdigest())
 
-    def settled(self, uid: str, proof: str, view: View) -> bool:
+    def settled(self, uid: str, proof: str, view: View, address: str = "") -> bool:
         """Whether `proof` answers that question."""
-        return proof == self.about(uid, view).nonce
+        return proof == self.about(uid, view, address).nonce
+
+    def drawn(self, number: int) -> int:
+        """A number that nobody can foresee, and that is the same in each run of a simulation."""
+        said, key = f"lot {number}".encode(), self._key.encode()
+        return int.from_bytes(blake2b(said, key=key, digest_size=8).digest())

@@ -15,7 +15,8 @@ Invariants:
 3. An operation of a peer that arrives while our first wave runs overrides the membership that
    the wave gathers: the answers may be older than it.
 4. A leaver passes frames on until every publisher that addressed it says `Release`, and keeps
-   what it has of dead streams until they are settled.
+   what it has of dead streams until they are settled.  What a relay says of a LEAVE, the leaver
+   confirms (`cubecast.protocol.subscriptions.leaves`).
 5. A suspended subscriber (`Suspended`) delivers nothing before it has joined again; the jump from
    what it had delivered to the new cut is reported as a gap, exactly.
 6. Once `is_lossy` is false, everything that is published is delivered.  If a publisher suspended us
@@ -30,6 +31,7 @@ from enum import Enum
 from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
 from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
+from cubecast.protocol.subscriptions.leaves import Leaves
 from cubecast.protocol.subscriptions.questions import Question, Questions
 from cubecast.protocol.subscriptions.waves import Contribution, Gathering, Waves
 from cubecast.protocol.topic.retained_values import NOTHING_KEPT, ValueKeeper
@@ -41,8 +43,6 @@ STARTED_AGAIN = {
     Op.LEAVE: "leave started again",
     Op.REGISTER: "register started again",
 }
-
-
 NO_MEMBER = "acknowledgements of a node that is no subscriber"
 
 
@@ -88,6 +88,7 @@ class Membership:
         self._view = core.context.view
         self._marks = core.context.marks
         self._questions = Questions(core.topic, core.context.node, waves)
+        self._leaves = Leaves(core, self._questions, lambda peer: self._note(peer, False, False))
         self.keeper: ValueKeeper = keeper
         core.context.consult(self)
 
@@ -276,14 +277,19 @@ class Membership:
 
     # -- others' operations ----------------------------------------------------------------------
 
-    def apply(self, wave: Wave) -> Contribution:
+    def apply(self, wave: Wave, sender: NodeId, now: Time) -> Contribution:
         """Apply a peer's operation and answer it, in one step (hole 8's cure)."""
         member = self.standing in (Standing.JOINING, Standing.IN)
-        if wave.op is not Op.REGISTER:
-            self._note(wave.origin, wave.op is Op.JOIN, wave.lossy)
         if wave.op is Op.LEAVE:
-            owed = self.core.outgoing.bid_farewell(wave.origin, wave.number)
+            missed = self._running is not None or self.members >> wave.origin & 1
+            if missed and sender != wave.origin and self._view.cluster >= 0:
+                owed = self._leaves.confirm(wave, now)
+            else:
+                owed = self._leaves.apply(wave.origin, wave.number)
             return Contribution(owed, member, self._lossy)
+        if wave.op is Op.JOIN:
+            self._leaves.overtake(wave.origin)
+            self._note(wave.origin, True, wave.lossy)
         reached = self.core.reached_since(wave.since, wave.apart)
         own = self.core.outgoing.own, self.core.outgoing.last
         return Contribution(reached, member, self._lossy, self.core.history.over_of(reached), own)
@@ -310,6 +316,9 @@ class Membership:
 
     def _on_reply(self, question: Question, result: Gathering, now: Time) -> None:
         """One node has answered for itself."""
+        if question.leave is not None:
+            self._leaves.hear(question, result, now)
+            return
         if question.stream is None:
             self._hear_member(question.peer, result, now)
             return
@@ -484,6 +493,7 @@ class Membership:
         """Remove the nodes `dead`: they do not subscribe, and nothing is owed to or by them."""
         self.members &= ~dead
         self._questions.clear()  # with all other waves
+        self._leaves.clear()
         for peer in [peer for peer in self._meanwhile if dead >> peer & 1]:
             del self._meanwhile[peer]
         self.core.outgoing.lose_members(dead, now)

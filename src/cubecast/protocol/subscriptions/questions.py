@@ -2,8 +2,9 @@
 
 What a node knows of others came through relays, and a relay may lie: about the subscribers, about
 what a publisher has published.  If something expected does not happen (a subscriber does not
-acknowledge, a message that others name does not arrive, a relay has died), the node concerned is
-asked itself.  The question is a REGISTER wave, which changes nothing where it arrives.
+acknowledge, a message that others name does not arrive, a relay has died), or if a relay says that
+a subscriber leaves, the node concerned is asked itself.  The question is a REGISTER wave, which
+changes nothing where it arrives.
 
 Invariant: at most one question of each kind is under way, and all are forgotten when members are
 excluded, with the waves that ask them.
@@ -19,13 +20,22 @@ from cubecast.protocol.subscriptions.waves import NOTHING, Gathering, Waves
 
 
 class Question(NamedTuple):
-    """Do you subscribe?  Or, with a stream: how far have you published it?"""
+    """Do you subscribe?  Or, with a stream: how far have you published it?
+
+    With a leave: have you left, as a relay says?
+    """
 
     peer: NodeId
     stream: Stream | None = None
     reached: Seq = -1
     """How far we had come in the stream as we asked."""
     asked: Time = 0
+    leave: int | None = None
+    """The number of the LEAVE."""
+
+    @property
+    def kind(self) -> tuple[NodeId, Stream | None, bool]:
+        return self.peer, self.stream, self.leave is not None
 
     def published(self, result: Gathering) -> Seq:
         """How far the peer says that it has published the stream; -1 if it names another stream:
@@ -54,8 +64,7 @@ class Questions:
 
     def ask(self, question: Question, now: Time) -> None:
         """Ask, unless the same is under way."""
-        kind = question.peer, question.stream
-        if any((one.peer, one.stream) == kind for one in self._asked.values()):
+        if any(one.kind == question.kind for one in self._asked.values()):
             return
         self._asked[self._waves.next_number] = question
         visited = 1 << self._node | 1 << question.peer
@@ -70,9 +79,9 @@ class Questions:
         return self._asked.pop(result.wave.number)
 
     def overtake(self, peer: NodeId) -> None:
-        """Ignore the answer to an open question: a wave of the peer is newer."""
+        """Ignore the answer whether a peer subscribes: a wave of the peer is newer."""
         for number, question in self._asked.items():
-            if question.peer == peer and question.stream is None:
+            if question.kind == (peer, None, False):
                 self._asked[number] = question._replace(peer=-1)
 
     def clear(self) -> None:

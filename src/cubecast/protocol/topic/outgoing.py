@@ -254,7 +254,11 @@ class Outgoing:
         for leaver, (last, wave) in list(self.leavers.items()):
             if last <= stable:
                 del self.leavers[leaver]
-                self._context.links.send(leaver, Release(self._topic, self.own, wave), now)
+                self.release(leaver, wave, now)
+
+    def release(self, leaver: NodeId, wave: int, now: Time) -> None:
+        """Tell a leaver that nothing that was addressed to it is under way."""
+        self._context.links.send(leaver, Release(self._topic, self.own, wave), now)
 
     def _tell_later(self, now: Time) -> None:
         at = self.tell_at = now + self._context.config.stable_delay
