@@ -270,6 +270,19 @@ async def test_the_secret_of_clients_does_not_make_a_member() -> None:
             assert client.cluster == nodes[0].cluster
 
 
+@pytest.mark.parametrize(("client_secret", "told"), [("", 1), (CLIENTS, 0)])
+@live
+async def test_a_node_warns_once_of_clients_that_could_be_members(
+    client_secret: str, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "cubecast")
+    async with cluster(1, secret=SECRET, client_secret=client_secret) as nodes:
+        for _ in range(2):
+            async with cubecast.connect(nodes[0].address, secret=client_secret or SECRET):
+                pass
+    assert caplog.text.count("has the cluster's secret, so it can become a member") == told
+
+
 @live
 async def test_a_client_with_the_clients_secret_is_taken_for_a_node_by_other_clients() -> None:
     """It proves no more than that it knows what they know; tokens and certificates prove more."""

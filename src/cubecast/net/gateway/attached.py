@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from cubecast.version import __version__
 
 if TYPE_CHECKING:
     from cubecast.net.node.shell import Shell
+
+log = logging.getLogger("cubecast")
 
 POLL_S = 0.005
 TELL_OVER_S = 0.1
@@ -46,6 +49,7 @@ class Guests:
         self._sessions: dict[Connection, Session] = {}
         self._finishing: set[asyncio.Future[Any]] = set()  # one for each session that ended
         self._leaving = False
+        self._warned = not config.secret or bool(config.client_secret)
         self._closed_door = False  # whether clients are handed over, and no new one is accepted
         self._telling: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -74,6 +78,16 @@ class Guests:
             allowed = PUBLISH_WINDOW, timeout, silence
             welcome = Attached(shell.slot, shell.uid, __version__, shell.presence.cluster, *allowed)
             connection.send(encode_greeting(welcome))
+            self._warn_of_members_secret(connection)
+
+    def _warn_of_members_secret(self, connection: Connection) -> None:
+        """Log once that a client has the secret of members; one with a token proves no secret."""
+        if not self._warned and not connection.identity:
+            self._warned = True
+            log.warning(
+                "a light client at %s has the cluster's secret, so it can become a member, as all "
+                "that have it: set client_secret, or give clients tokens", connection.address,
+            )  # fmt: skip
 
     def received(self, connection: Connection, raw: bytes) -> None:
         """Handle a packet of a client; on a `WireError` the client is told why and disconnected."""
