@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,21 @@ from cubecast.net.message import ID, REPLY, Message
 from cubecast.net.node.shell import shell_of
 from cubecast.net.requests import answers as answers_module
 from cubecast.net.requests import requests as requests_module
+from cubecast.net.topics import is_reply_topic
+from cubecast.net.wire.clients import (
+    Declined,
+    Ended,
+    Publish,
+    Subscribe,
+    Subscribed,
+    Taken,
+    Unsubscribe,
+)
 from cubecast.net.wire.headers import pack
 from cubecast.testing import Cluster, on_virtual_time
+from support.clients import raw_client
 from support.files import written
-from support.live import cluster, live
+from support.live import cluster, live, until
 
 TOPIC = "service/upper"
 
@@ -518,6 +529,56 @@ async def test_a_request_cannot_make_its_handler_publish_elsewhere(target: str) 
         await nodes[0].publish(TOPIC, pack({REPLY: nodes[0].requests.topic}, b"no number"))
         assert (await nodes[0].request(TOPIC, "honest")).payload == b"HONEST"
         assert set(await nodes[0].topics()) == {TOPIC, nodes[0].requests.topic}
+
+
+async def publish_and_flush(client: cubecast.Client, request: bytes) -> None:
+    await client.publish(TOPIC, request)
+    await client.flush()
+
+
+def reply_topics_of(topics: Iterable[str]) -> int:
+    return len([topic for topic in topics if is_reply_topic(topic)])
+
+
+@live
+async def test_a_client_asks_in_no_reply_topic_that_it_is_not_subscribed_to() -> None:
+    """By ever new ones it had the service's node use topics that did not count as its own."""
+    async with (
+        cluster(2) as nodes,
+        nodes[1].on(TOPIC, upper),
+        cubecast.connect(nodes[0].address) as client,
+    ):
+        assert (await client.request(TOPIC, "honest", timeout=20)).payload == b"HONEST"
+        for number in range(3):
+            target = f"$replies/~/{number:032x}"
+            request = pack({REPLY: target, ID: "1"}, b"x")
+            with pytest.raises(NotSent, match="reply topic that its client is not subscribed to"):
+                await publish_and_flush(client, request)
+        assert (await client.request(TOPIC, "still", timeout=20)).payload == b"STILL"
+        assert reply_topics_of(await nodes[1].topics()) == 1
+
+
+@live
+async def test_reply_topics_that_a_client_asks_in_are_of_its_share_of_topics() -> None:
+    """As a service uses them, they count where the client is, if it is subscribed or was."""
+    async with (
+        cluster(2, clients_topics=20) as nodes,
+        nodes[1].on(TOPIC, upper),
+        raw_client(nodes[0]) as client,
+    ):
+        declined = 0
+        for number in range(15):
+            target = f"$replies/~/{number:032x}"
+            client.say(Subscribe(number, target, "drop-oldest", 0))
+            while not isinstance(await client.hear(), Subscribed | Ended):
+                pass
+            request = pack({REPLY: target, ID: "1"}, b"x")
+            client.say(Publish(number, TOPIC, [bytes(request)], False, (0,)))
+            while not isinstance(said := await client.hear(), Taken):
+                declined += isinstance(said, Declined)
+            client.say(Unsubscribe(number))
+        assert declined == 15 - 9, "10 topics, of which one is the service's"
+        await until(lambda: reply_topics_of(shell_of(nodes[1]).publishing.boxes) == 9)
 
 
 @on_virtual_time

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -218,6 +220,29 @@ def test_keys_differ_by_purpose_cluster_and_secret() -> None:
     assert len(made) == 8
     assert Keys(SECRET, OTHER).key("client", "", HOME) == Keys(OTHER).key("client", "", HOME)
     assert Keys(SECRET, OTHER).key("member", "", HOME) == Keys(SECRET).key("member", "", HOME)
+
+
+def test_a_guess_of_a_secret_costs_as_much_as_the_page_on_security_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """About 0.1 s and 32 MiB: 128 x N x r bytes.  Lower numbers make each guess cheaper."""
+    asked: list[dict[str, Any]] = []
+
+    def stretched(secret: bytes, **costs: Any) -> bytes:
+        asked.append({**costs, "secret": secret})
+        return bytes(costs["dklen"])
+
+    monkeypatch.setattr(hashlib, "scrypt", stretched)
+    secret = new_secret()  # one that is in no cache
+    Keys(secret).key("member", "", HOME)
+    assert len(asked) == 1
+    memory = asked[0].pop("maxmem")
+    salt = bytes.fromhex(HOME)
+    assert asked == [
+        {"secret": secret.encode(), "salt": salt, "n": 32_768, "r": 8, "p": 1, "dklen": 32}
+    ]
+    assert memory >= 128 * 32_768 * 8 == 32 * 1024 * 1024
+    assert len(salt) == 16
 
 
 def test_a_secret_is_stretched_once_for_each_cluster() -> None:

@@ -8,6 +8,7 @@ import tracemalloc
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import cubecast
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.events import KEPT, ConnectionLost
 from cubecast.net.gateway import questions as questions_module
-from cubecast.net.gateway.budget import Budget, Share
+from cubecast.net.gateway.budget import Budget, Share, TopicBudget, client_of
 from cubecast.net.gateway.line import BACKLOG
 from cubecast.net.gateway.session import Session
 from cubecast.net.node.node import Node
@@ -44,6 +45,7 @@ from cubecast.net.wire.packets import PREFIX, VIEW
 from cubecast.net.wire.parts import PART_BYTES, cut
 from cubecast.protocol.config import Config
 from support.clients import RawClient, connected, raw_client, settle
+from support.files import written
 from support.live import TOPIC, cluster, live, small_window, until
 
 MIB = 1024 * 1024
@@ -371,16 +373,16 @@ async def test_topics_of_clients_that_attach_again_and_again_are_forgotten() -> 
             most = max(
                 most,
                 len(shell_of(nodes[0]).publishing.boxes),
-                len(shell_of(nodes[0]).guests._topics),
+                len(shell_of(nodes[0]).guests.topics),
             )
         assert most < 1280 // 2, "of 1280 topics, and idle ones are 64 at most"
-        await until(lambda: len(shell_of(nodes[0]).guests._topics) <= 2 * 64)
+        await until(lambda: len(shell_of(nodes[0]).guests.topics) <= 2 * 64)
 
 
 @live
 async def test_the_topics_of_all_clients_are_counted_until_they_are_forgotten() -> None:
     async with (
-        cluster(2, clients_topics=20, protocol=quick_to_forget()) as nodes,
+        cluster(2, clients_topics=40, protocol=quick_to_forget()) as nodes,
         raw_client(nodes[0]) as first,
     ):
         kept = [f"kept/{number}" for number in range(15)]
@@ -389,12 +391,99 @@ async def test_the_topics_of_all_clients_are_counted_until_they_are_forgotten() 
             await subscribe(second, [f"more/{number}" for number in range(5)], "block")
             reasons = await use(second, [f"yet more/{number}" for number in range(10)])
             assert len(reasons) == 10
-            assert all("have used 20 topics" in reason for reason in reasons)
+            assert all("has used 20 topics" in reason for reason in reasons)
             assert await use(second, kept[:5]) == []  # which are known
         guests = shell_of(nodes[0]).guests
-        await until(lambda: len(guests._topics) == 15)
+        await until(lambda: len(guests.topics) == 15)
         async with raw_client(nodes[0]) as third:
             assert await use(third, ["once", "again"]) == []
+
+
+def named(budget: TopicBudget, client: str, count: int) -> int:
+    """How many new topics of so many a client may name."""
+    for number in range(count):
+        try:
+            budget.use(f"{client}/{len(budget)}/{number}", client)
+        except CubecastError:
+            return number
+    return count
+
+
+def test_a_client_may_name_half_of_all_topics_and_leaves_each_other_one_its_part() -> None:
+    budget = TopicBudget(100, clients=10)
+    assert named(budget, "hoarder", 100) == 50
+    assert named(budget, "hoarder", 1) == 0
+    assert named(budget, "modest", 25) == 25
+    assert [named(budget, f"late {number}", 100) for number in range(4)] == [13, 10, 10, 10]
+    assert len([1 for number in range(100) if named(budget, f"host {number}", 100) == 10]) == 8
+    assert len(budget) == 200, "although there were more clients than are accepted"
+    budget.use("hoarder/0/0", "late 1")  # known topics are for all
+    for number in range(50):
+        budget.forget(f"hoarder/{number}/{number}")
+        budget.forget(f"hoarder/{number}/{number}")
+    assert len(budget) == 150
+    assert named(budget, "hoarder", 100) == 10
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("", "10.0.0.1:1"), ("", "10.0.0.1:2"), True),
+        (("", "10.0.0.1:1"), ("", "10.0.0.2:1"), False),
+        (("", "[2001:db8::1]:1"), ("", "[2001:db8::2:3:4:5]:1"), True),
+        (("", "[2001:db8:1::1]:1"), ("", "[2001:db8:2::1]:1"), False),
+        (("", "[::ffff:10.0.0.1]:1"), ("", "[::ffff:10.0.0.2]:1"), False),
+        (("", "[fe80::1%eth0]:1"), ("", "[fe80::2%eth0]:1"), True),
+        (("", "virtual-0:1"), ("", "virtual-1:1"), False),
+        (("alice", "10.0.0.1:1"), ("alice", "10.0.0.2:1"), True),
+        (("alice", "10.0.0.1:1"), ("bob", "10.0.0.1:1"), False),
+        (("alice", ""), ("", ""), False),
+    ],
+)
+def test_topics_are_those_of_a_name_or_else_of_a_host(
+    one: tuple[str, str], other: tuple[str, str], same: bool
+) -> None:
+    assert (client_of(*one) == client_of(*other)) is same
+
+
+NAMES = ("hoarder", "honest", "late", "last")
+ALL_MAY = """
+[[rule]]
+who = ["node:", "client:*"]
+publish = ["#"]
+subscribe = ["#"]
+"""
+
+
+@live
+async def test_a_client_that_attaches_again_and_again_leaves_topics_for_the_others(
+    tmp_path: Path,
+) -> None:
+    """The topics of all clients had one counter, which a client that attached 16 times filled."""
+    tokens = "".join(f'{name} = "{name * 8}"\n' for name in NAMES)
+    path = written(tmp_path, ALL_MAY, tokens)
+    attached, reasons = 0, list[str]()
+
+    async def attach(name: str) -> int:
+        """How many new topics a client may use."""
+        nonlocal attached
+        attached += 1
+        async with cubecast.connect(node.address, name=name, secret=name * 8) as client:
+            for number in range(100):
+                try:
+                    await client.publish(f"{name}/{attached}/{number}", b"x")
+                except NotSent as error:
+                    reasons.append(error.reason)
+                    return number
+        return 100
+
+    limits: dict[str, Any] = {"clients_topics": 64, "max_clients": 8}
+    async with cluster(1, permissions=str(path), **limits) as (node,):
+        assert [await attach("hoarder") for _ in range(4)] == [32, 0, 0, 0]
+        assert [await attach("honest") for _ in range(2)] == [16, 0]
+        assert [await attach(name) for name in ("late", "last")] == [8, 8]
+        assert await attach("hoarder") == 0
+    assert all("client 'honest' has used 16 topics" in one for one in reasons[4:6])
 
 
 @live
@@ -405,7 +494,7 @@ async def test_names_that_are_no_topics_are_not_counted() -> None:
                 bad = [f"{attachment}/{number}/#" for number in range(30)]
                 assert len(await use(client, bad)) == 30
         await settle()
-        assert not shell_of(nodes[0]).guests._topics
+        assert not shell_of(nodes[0]).guests.topics
         async with raw_client(nodes[0]) as client:
             assert await use(client, ["good"]) == []
 
@@ -502,7 +591,7 @@ async def test_subscribing_and_unsubscribing_in_a_loop_leaves_nothing() -> None:
         (session,) = sessions(nodes[0])
         await until(lambda: not session.serving and not session._subscriptions._feeds)
         await until(lambda: not shell_of(nodes[0]).readers._by_topic)
-        await until(lambda: not shell_of(nodes[0]).guests._topics)
+        await until(lambda: not shell_of(nodes[0]).guests.topics)
 
 
 @live

@@ -16,9 +16,19 @@ from cubecast.net.security.handshake import Handshake
 from cubecast.net.security.keys import Keys
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.hello import AttachRequest, Hello, Refused, decode_greeting, encode_greeting
-from cubecast.net.wire.packets import ENVELOPE, FRAME, HELLO, PREFIX, SEALED, VERSION
+from cubecast.net.wire.packets import (
+    ENVELOPE,
+    FRAME,
+    HELLO,
+    PREFIX,
+    SEALED,
+    VERSION,
+    OutgoingFrame,
+    encode_frame,
+)
 from cubecast.net.wire.views import encode_view
 from cubecast.protocol.cluster.views import Enter, Who
+from cubecast.protocol.messages import Frame
 from cubecast.testing.dialler import Dialler, DiallerParty
 from cubecast.testing.relay import Change, relay
 from support.live import TOPIC, cluster, join, live, raw, subscribed, take, until
@@ -98,6 +108,39 @@ async def test_a_packet_that_a_relay_changes_repeats_omits_or_adds_ends_the_conn
             await newcomer.shut_down()
         assert "mallory" not in str(shell_of(nodes[0]).member.view)
         assert (await join(nodes, secret=SECRET)).cluster == nodes[0].cluster
+
+
+@live
+async def test_a_frame_in_another_nodes_name_that_a_relay_adds_is_read_by_no_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is the next frame of node 0, as node 2 passes it on to node 3, but not sealed."""
+    caplog.set_level(logging.WARNING, "cubecast")
+    frame, second = b"", b"second" * 1000
+
+    def with_frame(number: int, packet: bytes) -> list[bytes]:
+        return [packet, frame] if frame and len(packet) > len(second) else [packet]
+
+    async with (
+        cluster(3, secret=SECRET) as nodes,
+        relay(nodes[2].address, change=with_frame) as (address, _),
+    ):
+        newcomer = Shell(NodeConfig(secret=SECRET)).node
+        await shell_of(newcomer).start(address)
+        nodes.append(newcomer)
+        async with subscribed(nodes) as subscriptions:
+            await nodes[0].publish(TOPIC, "first")
+            first = [(await take(one, 1))[0] for one in subscriptions][3].frame
+            body = OutgoingFrame([b"mallory"], 0)
+            frame = encode_frame(
+                Frame(TOPIC, first.stream, first.last + 1, (), first.route, first.last, body, 0)
+            )
+            await nodes[2].publish(TOPIC, second)
+            await until(lambda: "a packet of kind 1 that is not sealed" in caplog.text)
+            frame = b""
+            await nodes[0].publish(TOPIC, "third")
+            for one in subscriptions:
+                assert {m.payload for m in await take(one, 2)} == {second, b"third"}
 
 
 class Tamper:
@@ -225,6 +268,19 @@ async def test_the_secret_of_clients_does_not_make_a_member() -> None:
         async with cubecast.connect(nodes[1].address, secret=CLIENTS) as client:
             await client.publish(TOPIC, "hello")
             assert client.cluster == nodes[0].cluster
+
+
+@pytest.mark.parametrize(("client_secret", "told"), [("", 1), (CLIENTS, 0)])
+@live
+async def test_a_node_warns_once_of_clients_that_could_be_members(
+    client_secret: str, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "cubecast")
+    async with cluster(1, secret=SECRET, client_secret=client_secret) as nodes:
+        for _ in range(2):
+            async with cubecast.connect(nodes[0].address, secret=client_secret or SECRET):
+                pass
+    assert caplog.text.count("has the cluster's secret, so it can become a member") == told
 
 
 @live

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from cubecast.errors import CubecastError
 from cubecast.net.events import Returned
-from cubecast.net.gateway.budget import Budget, Share
+from cubecast.net.gateway.budget import Budget, Share, TopicBudget
 from cubecast.net.gateway.session import Session
 from cubecast.net.links.connection import Connection
 from cubecast.net.wire.clients import MAX_CLIENT_PACKET, PUBLISH_WINDOW, clipped
@@ -19,6 +19,8 @@ from cubecast.version import __version__
 
 if TYPE_CHECKING:
     from cubecast.net.node.shell import Shell
+
+log = logging.getLogger("cubecast")
 
 POLL_S = 0.005
 TELL_OVER_S = 0.1
@@ -34,7 +36,7 @@ class Guests:
     so `NodeConfig.max_clients` bounds those clients as well.
 
     Topics that any client has used count until the node forgets them, also when the client is gone:
-    `NodeConfig.clients_topics` bounds them.
+    `topics` bounds them.
     """
 
     def __init__(self, shell: Shell) -> None:
@@ -42,10 +44,12 @@ class Guests:
         self._budget = Budget(config.clients_bytes, config.max_clients)
         self.max_clients = config.max_clients
         """The most clients, which the process has file descriptors for."""
-        self._topics: dict[Topic, Topic] = {}
+        self.topics = TopicBudget(config.clients_topics, config.max_clients)
+        """The topics of all clients, those that are gone included."""
         self._sessions: dict[Connection, Session] = {}
         self._finishing: set[asyncio.Future[Any]] = set()  # one for each session that ended
         self._leaving = False
+        self._warned = not config.secret or bool(config.client_secret)
         self._closed_door = False  # whether clients are handed over, and no new one is accepted
         self._telling: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -74,6 +78,16 @@ class Guests:
             allowed = PUBLISH_WINDOW, timeout, silence
             welcome = Attached(shell.slot, shell.uid, __version__, shell.presence.cluster, *allowed)
             connection.send(encode_greeting(welcome))
+            self._warn_of_members_secret(connection)
+
+    def _warn_of_members_secret(self, connection: Connection) -> None:
+        """Log once that a client has the secret of members; one with a token proves no secret."""
+        if not self._warned and not connection.identity:
+            self._warned = True
+            log.warning(
+                "a light client at %s has the cluster's secret, so it can become a member, as all "
+                "that have it: set client_secret, or give clients tokens", connection.address,
+            )  # fmt: skip
 
     def received(self, connection: Connection, raw: bytes) -> None:
         """Handle a packet of a client; on a `WireError` the client is told why and disconnected."""
@@ -101,28 +115,11 @@ class Guests:
         if not finishing.cancelled():
             finishing.exception()  # retrieve it: a `gather` whose tasks are cancelled has one
 
-    def use_topic(self, topic: Topic) -> Topic:
-        """Count a topic that a client names; return its one copy; `CubecastError` if too many."""
-        known = self._topics.get(topic)
-        if known is None:
-            limit = self._shell.config.clients_topics
-            if len(self._topics) >= limit:
-                raise CubecastError(
-                    f"the clients of this node have used {limit} topics, and it has not forgotten "
-                    "them yet (clients_topics, forget_after)"
-                )
-            known = self._topics[topic] = topic
-        return known
-
     def drop_topics(self, topics: Iterable[Topic]) -> None:
         """Stop counting topics of a client that is gone, if the node does not know them."""
         for topic in topics:
             if not self._shell.vocabulary.knows(topic):
-                self._topics.pop(topic, None)
-
-    def forgotten(self, topic: Topic) -> None:
-        """Stop counting a topic that the node has forgotten."""
-        self._topics.pop(topic, None)
+                self.topics.forget(topic)
 
     def check_again(self, withdrawn: set[str]) -> None:
         """Apply new permissions; `withdrawn` are names whose tokens are no longer valid."""

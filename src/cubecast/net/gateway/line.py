@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from cubecast.errors import CubecastError, NotAllowed
-from cubecast.net.gateway.budget import Share
+from cubecast.net.gateway.budget import Share, client_of
 from cubecast.net.links.connection import Connection
 from cubecast.net.security.access import address_of, name_of
 from cubecast.net.security.permissions import Identity
@@ -45,6 +45,7 @@ class Line:
         """What the node holds for the client."""
         self.who = Identity("client", name_of(connection))
         """The client, for permissions."""
+        self._client = client_of(self.who.name, address_of(connection))
         self.answer_bytes = 0
         """Bytes of the answer that is on its way."""
         self.ended = False
@@ -101,7 +102,7 @@ class Line:
                 self._count_reply_topic(topic)
             if len(self.topics) >= MAX_TOPICS:
                 raise CubecastError(f"a client may use {MAX_TOPICS} topics, not more")
-        topic = self._shell.guests.use_topic(topic)
+        topic = self._shell.guests.topics.use(topic, self._client)
         self.topics.add(topic)
         return topic
 

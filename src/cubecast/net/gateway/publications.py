@@ -15,14 +15,17 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cubecast.errors import CubecastError, NotAllowed, NotSent
 from cubecast.net.gateway.line import Line, why
 from cubecast.net.gateway.subscriptions import Subscriptions
+from cubecast.net.message import REPLY
 from cubecast.net.publishing.receipt import Receipt
 from cubecast.net.reading.subscription import READS
+from cubecast.net.topics import is_reply_topic
 from cubecast.net.wire.clients import (
     BATCH_BYTES,
     PUBLISH_WINDOW,
@@ -33,7 +36,7 @@ from cubecast.net.wire.clients import (
     Taking,
     size_of,
 )
-from cubecast.net.wire.headers import marked
+from cubecast.net.wire.headers import marked, value_of
 from cubecast.net.wire.packets import MESSAGE_OVERHEAD, WireError
 from cubecast.protocol.port import Topic
 
@@ -46,6 +49,7 @@ TAKING_S = 0.005
 TOPICS_AT_ONCE = 64
 """Topics of one client that may wait for credit at a time; further topics wait behind them."""
 NO_ROOM = "the node holds too much for its clients, or for this one, to take a message so large"
+NOT_HEARD = "a request names a reply topic that its client is not subscribed to"
 
 
 class PublicationPacket:
@@ -80,6 +84,8 @@ class Publications:
        up to that many, there is a task for each topic with packets.
     4. `_batched` is the sum of what open packets count: of each, the bytes that its client was not
        told to be published.  The client counts these as well, until it hears of them.
+    5. Its requests name reply topics that it is subscribed to, as an honest client is before it
+       asks.  Else it could have services use ever new topics that do not count as its own.
     """
 
     def __init__(self, line: Line, shell: Shell, feeds: Subscriptions) -> None:
@@ -105,6 +111,8 @@ class Publications:
         packet = PublicationPacket(batch)
         if packet.size > PUBLISH_WINDOW and packet.size > self._line.share.left:
             packet.refuse(NO_ROOM)
+        elif batch.headed and not all(map(self._feeds.hears, reply_topics(batch))):
+            packet.refuse(NOT_HEARD)
         self._count(packet.counted)
         self._arrived += 1
         self._last = batch.number
@@ -243,6 +251,14 @@ class Publications:
         stable, self._stable = self._stable, []
         unknown, self._unknown = self._unknown, []
         self._line.send(Consumed(stable, unknown))
+
+
+def reply_topics(batch: Publish) -> Iterator[Topic]:
+    """The topics to which requests in a packet have their answers sent."""
+    for place in batch.headed:
+        topic = value_of(batch.payloads[place], REPLY)
+        if is_reply_topic(topic):
+            yield topic
 
 
 def _is_known(publications: weakref.ref[Publications], number: int, stable: bool) -> None:

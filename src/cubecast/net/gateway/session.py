@@ -17,7 +17,7 @@ Bounds, whatever the client does:
    else two clients that publish while they read could wait for each other.
 5. What its subscriptions hold, its publications that the node has not taken and an answer on its
    way are within its share (`budget.py`); so are those of all clients of the node.  Its topics are
-   counted with those of all clients (`Guests.use_topic`).
+   counted with those of all clients (`TopicBudget`).
 6. When the session ends its queues are free at once, even if objects still refer to it.
 """
 

@@ -203,6 +203,11 @@ class Subscriptions:
         readers = (feed.subscription for feed in self._feeds.values())
         return max((one.behind(topic) for one in readers if one is not None), default=0)
 
+    def hears(self, topic: Topic) -> bool:
+        """Whether the client has subscribed to a topic by its name, and the topic is counted."""
+        subscriptions = (feed.subscription for feed in self._feeds.values())
+        return any(one is not None and one.topic == topic for one in subscriptions)
+
     def reads(self, subscription: Subscription) -> bool:
         """Whether the client reads a certain subscription."""
         return any(feed.subscription is subscription for feed in self._feeds.values())

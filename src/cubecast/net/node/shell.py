@@ -482,7 +482,7 @@ class Shell:
     def forgotten(self, topic: Topic) -> None:
         if self.publishing.forgotten(topic):
             self.readers.forgotten(topic)
-            self.guests.forgotten(topic)
+            self.guests.topics.forget(topic)
             self.vocabulary.forget(topic)
 
     def discovered(self, topic: Topic) -> None:

@@ -116,7 +116,8 @@ class NodeConfig:
     """`client_bytes` for all clients together; each may hold `clients_bytes / max_clients`
     besides."""
     clients_topics: int = 65536
-    """Topics that clients have used and the node has not forgotten."""
+    """Topics that clients have used and the node has not forgotten; one client, by its name or
+    else its host, may have half of them, and each `clients_topics / max_clients` besides."""
     client_silence_s: float = 60.0
     """A light client that is silent for so long is gone; clients send something thrice as often."""
     permissions: str = ""

@@ -225,7 +225,10 @@ BOUNDS: dict[str, Bound] = {
         "`max_clients` besides",
     ),
     "clients_topics": Bound(
-        "topics", "fixed; topics that light clients have used and the node has not forgotten"
+        "topics",
+        "fixed; topics that light clients have used and the node has not forgotten; one client, by "
+        "its name or else its host, may have half of them, and each `clients_topics` / "
+        "`max_clients` besides",
     ),
     "client_silence_s": Bound(
         "seconds", "fixed; a light client that is silent for so long is gone"

@@ -122,6 +122,12 @@ def split(blob: bytes) -> tuple[bytes, bytes]:
     return blob[PREFIX_BYTES:end], blob[end:]
 
 
+def value_of(blob: bytes, name: str) -> str:
+    """One header of a blob that was checked; empty if it has none of that name."""
+    end = PREFIX_BYTES + int.from_bytes(blob[:PREFIX_BYTES], "little")
+    return read(blob[PREFIX_BYTES:end]).get(name, "")
+
+
 def read(encoded: bytes) -> Headers:
     """The headers, for the application."""
     return MappingProxyType(_decode(encoded)) if encoded else NO_HEADERS

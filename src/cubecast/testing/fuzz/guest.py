@@ -26,7 +26,7 @@ class LyingClient(Liar):
         super().__init__(random, addresses)
         self._keys = Keys("", CLIENT_SECRET)
         self._salt = ""
-        self.lore.topics = [ATTACKED, "a/b", "+/b", "#", "", "$x"]
+        self.lore.topics = [ATTACKED, "a/b", "+/b", "#", "", "$x", HEARD]
 
     async def once(self) -> None:
         session = await self.dial()
@@ -62,9 +62,12 @@ class LyingClient(Liar):
         return raw if self.random.random() < 0.02 else numbers.put_in(raw, self.random)
 
 
+HEARD = f"$replies/~/{0:032x}"
+"""A reply topic that it may be subscribed to."""
 HEADERS = (
     {"name": "value"},
-    {REPLY: f"$replies/~/{0:032x}", ID: "1"},  # a request, which handlers answer
+    {REPLY: HEARD, ID: "1"},  # a request, which handlers answer if it is subscribed
+    {REPLY: f"$replies/~/{1:032x}", ID: "1"},
     {REPLY: ATTACKED, ID: "1"},
 )
 """Those of messages with headers."""
