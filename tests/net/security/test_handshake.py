@@ -11,6 +11,7 @@ import pytest
 from cubecast.net.security import keys
 from cubecast.net.security.handshake import WRONG_SECRET, WRONG_TOKEN, Handshake, Refusal
 from cubecast.net.security.keys import MIN_SECRET, Keys, Purpose, check_secret, new_secret, salt_of
+from cubecast.net.security.noise import Broken, NoiseHandshake
 from cubecast.net.wire.hello import Door, Hello, Opening, Ready, decode_greeting, encode_greeting
 from cubecast.net.wire.packets import VERSION, WireError
 
@@ -205,6 +206,72 @@ def test_greetings_out_of_turn(message: Opening | Door | Ready) -> None:
     end = Handshake(Side("b"), False)
     with pytest.raises(WireError, match="out of turn"):
         end.take(message, encode_greeting(message))
+
+
+# -- what an attacker can do all the same ----------------------------------------------------------
+
+
+def opens(secret: str, purpose: Purpose, salt: str, prologue: bytes, opening: Opening) -> bool:
+    """Whether a guess of the secret opens what a dialler said first."""
+    noise = NoiseHandshake(False, Keys(secret).key(purpose, "", salt), prologue)
+    try:
+        noise.read(opening.data)
+    except Broken:
+        return False
+    return True
+
+
+def test_a_listener_can_try_guesses_of_the_secret_on_its_own_machine() -> None:
+    """One handshake is enough, and each guess has to be stretched."""
+    heard: list[bytes] = []
+    shake(Side("a"), Side("b"), "", heard)
+    door, opening = decode_greeting(heard[1]), decode_greeting(heard[2])
+    assert isinstance(door, Door)
+    assert isinstance(opening, Opening)
+    keys._stretched.cache_clear()
+    guesses = [OTHER, SECRET]
+    said = [opens(guess, "member", door.salt, heard[0] + heard[1], opening) for guess in guesses]
+    assert said == [False, True]
+    assert keys._stretched.cache_info().misses == len(guesses)
+    parameters = keys.SCRYPT_COST, keys.SCRYPT_BLOCKS
+    assert 128 * parameters[0] * parameters[1] == 32 * 1024 * 1024, "bytes for one guess"
+
+
+@pytest.mark.parametrize("purpose", ["member", "client"])
+def test_an_impostor_that_is_dialled_first_can_try_guesses_that_it_stretched_once(
+    purpose: Purpose,
+) -> None:
+    """It chooses the salt for who is in no cluster yet; a member asks for that of its own."""
+    keys._stretched.cache_clear()
+    for uid in ("first", "second"):
+        dialler = Handshake(Side(uid, purpose=purpose, salt=""), True)
+        hello, door = dialler.begin(), encode_greeting(Door(ABROAD, "0" * 32))
+        packet = dialler.take(decode_greeting(door), door)
+        assert packet is not None
+        opening = decode_greeting(packet)
+        assert isinstance(opening, Opening)
+        said = [opens(guess, purpose, ABROAD, hello + door, opening) for guess in (OTHER, SECRET)]
+        assert said == [False, True]
+    assert keys._stretched.cache_info().misses == 2, "the guesses, of which one is the secret"
+    member = Handshake(Side("third"), True)
+    member.begin()
+    with pytest.raises(Refusal, match="another cluster"):
+        member.take(decode_greeting(door), door)
+
+
+def test_a_recorded_conversation_stays_closed_though_the_secret_becomes_known() -> None:
+    """All but the dialler's uid and slot, which the first message says under the secret alone."""
+    heard: list[bytes] = []
+    shake(Side("dialler-uid"), Side("dialled-uid"), "", heard)
+    said = [decode_greeting(packet) for packet in heard]
+    assert isinstance(said[2], Opening)
+    assert isinstance(said[3], Opening)
+    key, prologue = Keys(SECRET).key("member", "", HOME), heard[0] + heard[1]
+    assert b"dialler-uid" in NoiseHandshake(False, key, prologue).read(said[2].data)
+    spy = NoiseHandshake(True, key, prologue)
+    spy.write(b"with a key of its own: that of the dialler is gone")
+    with pytest.raises(Broken):
+        spy.read(said[3].data)
 
 
 # -- keys ------------------------------------------------------------------------------------------

@@ -595,17 +595,27 @@ async def test_subscribing_and_unsubscribing_in_a_loop_leaves_nothing() -> None:
 
 
 @live
-async def test_parts_of_strangers_push_out_no_part_of_a_member() -> None:
+async def test_parts_of_strangers_push_out_no_part_of_a_member(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A key holder that is no member may begin as many large packets as it likes."""
     packet = PREFIX.pack(1 + 60 * MIB, VIEW) + bytes(60 * MIB)
     begun = list(cut(packet, 0))[:-1]
+    first, last = cut(PREFIX.pack(1 + PART_BYTES, VIEW) + bytes(PART_BYTES), 0)
     async with cluster(2) as nodes, AsyncExitStack() as stack:
         mesh = shell_of(nodes[0]).mesh
-        mesh.parts.take("a member", begun[0])
-        for number in range(3):
+
+        async def dial(uid: str, slot: int) -> RawClient:
             client = await RawClient.dial(nodes[0].address)
             stack.push_async_callback(client.close)
-            await client.authenticate("", f"{number:032x}")
+            await client.authenticate("", uid, slot)
+            return client
+
+        member = await dial(nodes[1].uid, nodes[1].slot)
+        member.write(first)
+        await until(lambda: mesh.parts.held == PART_BYTES)
+        for number in range(3):
+            client = await dial(f"{number:032x}", -1)
             for part in begun:
                 client.write(part)
                 await asyncio.sleep(0)
@@ -613,3 +623,6 @@ async def test_parts_of_strangers_push_out_no_part_of_a_member() -> None:
         await settle()
         assert mesh.strange_parts.held <= 64 * MIB
         assert mesh.parts.held == PART_BYTES, "the member's is still there"
+        member.write(last)
+        await member.ended()
+        assert "closing connection to node 1" in caplog.text, "it came whole, and is nonsense"

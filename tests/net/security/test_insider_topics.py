@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,19 +18,26 @@ import pytest
 
 import cubecast
 from cubecast.errors import NotSent, Unknown
+from cubecast.net.clock import wall_us
 from cubecast.net.message import RETAIN
 from cubecast.net.node.node import Node
 from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.node.value_keeper import MAX_AHEAD_US
+from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.headers import pack
 from cubecast.net.wire.packets import MAX_NUMBER, OutgoingFrame
-from cubecast.protocol.messages import ROUTE_BITS, Answer, Frame, Parcel, Route
+from cubecast.protocol.cluster.detector import DetectorConfig
+from cubecast.protocol.messages import ROUTE_BITS, Ack, Answer, Frame, Parcel, Route
 from cubecast.protocol.port import LIFE_BITS, Stream
 from cubecast.protocol.topic.retained_values import RetainedValue
-from support.live import live, quick, take, told, until
+from support.live import PATIENCE_S, live, quick, take, told, until
 
 TOPIC = "chat"
 FAR = 10**9
+HASTY = DetectorConfig(
+    test_every=50_000, suspect_min=200_000, suspect_max=400_000, deaf_after=1_000_000
+)
+"""Takes others for dead soon."""
 Lie = Callable[[Answer], Answer]
 
 
@@ -37,20 +45,31 @@ class Liar(Shell):
     """A member whose answers about the attacked topic are what `lie` makes of them."""
 
     lie: Lie | None = None
+    withheld: tuple[type, ...] = ()
+    """Kinds of messages about the topic that it does not send."""
+    lies = 0
+    """How often it has lied."""
 
     def control(self, peer: int, message: Any) -> None:
-        if self.lie is not None and isinstance(message, Parcel):
-            answer = message.message
-            if isinstance(answer, Answer) and answer.topic == TOPIC:
-                message = Parcel(message.number, self.lie(answer))
+        said = message.message if isinstance(message, Parcel) else message
+        if getattr(said, "topic", "") == TOPIC:
+            if isinstance(said, self.withheld):
+                self.lies += 1
+                return
+            if self.lie is not None and isinstance(said, Answer):
+                self.lies += 1
+                message = Parcel(message.number, self.lie(said))
         super().control(peer, message)
 
 
 @asynccontextmanager
-async def infiltrated(honest: int = 3) -> AsyncIterator[tuple[list[Node], Liar]]:
+async def infiltrated(
+    honest: int = 3, config: NodeConfig | None = None
+) -> AsyncIterator[tuple[list[Node], Liar]]:
     """Honest nodes in the first slots, and a liar in the next one."""
-    shells = [Shell(quick()) for _ in range(honest)]
-    liar = Liar(quick())
+    config = config or quick()
+    shells = [Shell(config) for _ in range(honest)]
+    liar = Liar(config)
     nodes = [shell.node for shell in shells]
     try:
         for shell in (*shells, liar):
@@ -285,18 +304,125 @@ async def test_a_stream_that_ends_above_all_numbers_is_not_read(
                 assert (await anext(others)).payload == b"heard"
 
 
+async def invent_a_cut(writer: Node, liar: Liar) -> None:
+    liar.lie = claiming(life_of(writer), FAR)
+
+
+async def name_itself_and_acknowledge_nothing(writer: Node, liar: Liar) -> None:
+    """It is no subscriber, and says that it is."""
+    liar.withheld = (Ack,)
+    liar.lie = lambda answer: msgspec.structs.replace(
+        answer, members=answer.members | 1 << liar.node.slot
+    )
+
+
+async def owe_its_own_messages(writer: Node, liar: Liar) -> None:
+    """It says that it has published a billion, which others have read."""
+    own = ((life_of(liar.node), FAR),)
+    liar.lie = lambda answer: msgspec.structs.replace(answer, vector=own, own=own)
+
+
+async def subscribe_and_acknowledge_nothing(writer: Node, liar: Liar) -> None:
+    await liar.node.subscribe(TOPIC).__aenter__()
+    liar.withheld = (Ack,)
+
+
+async def take_up_routes(writer: Node, liar: Liar) -> None:
+    """It publishes by routes without end, each with a number of its own and none of them whole."""
+    everyone = (1 << len(writer.members)) - 1
+    first = liar.presence.epoch << ROUTE_BITS
+    for number in range(2000):
+        route = Route(first + number, number, everyone)
+        body = OutgoingFrame([b"routes"], 0)
+        stream = life_of(liar.node)
+        others = [slot for slot in writer.members if slot != liar.node.slot]
+        liar.relay(others, Frame(TOPIC, stream, number + 1, (), route, -1, body, 400))
+    liar.lies += 1
+
+
+async def answer_no_wave(writer: Node, liar: Liar) -> None:
+    liar.withheld = (Answer,)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        invent_a_cut, name_itself_and_acknowledge_nothing, owe_its_own_messages,
+        subscribe_and_acknowledge_nothing, take_up_routes, answer_no_wave,
+    ],
+)  # fmt: skip
 @live
-async def test_the_death_of_a_liar_heals_every_topic() -> None:
-    async with infiltrated() as (nodes, liar):
+async def test_the_death_of_a_liar_heals_every_topic(
+    lie: Callable[[Node, Liar], Awaitable[None]],
+) -> None:
+    """Nodes subscribe and publish while it lies; when it is gone all is said, and heard."""
+    hasty = replace(quick(), leave_timeout_s=0.05, detector=HASTY)
+    async with infiltrated(config=hasty) as (nodes, liar):
         reader, writer, late = nodes
         await said_before(writer, 1)
-        liar.lie = claiming(life_of(writer), FAR)
         async with reader.subscribe(TOPIC) as messages:
+            await lie(writer, liar)
+            entering = asyncio.create_task(late.subscribe(TOPIC).__aenter__())
+            sent = [b"%0*d" % (1000, number) for number in range(100)]  # more than the window
+
+            async def write() -> None:
+                for payload in sent:
+                    await writer.publish(TOPIC, payload, timeout=PATIENCE_S)
+
+            writing = asyncio.create_task(write())
+            await until(lambda: liar.lies)
             liar.kill()
             await until(lambda: len(reader.members) == 3)
-            async with late.subscribe(TOPIC) as others, late.subscribe("new") as more:
+            others = await entering
+            await writing
+            async with late.subscribe("new") as more:
                 await writer.publish(TOPIC, b"after")
                 await reader.publish("new", b"also")
-                assert (await anext(messages)).payload == b"after"
-                assert (await anext(others)).payload == b"after"
+                heard = [one.payload for one in await take(messages, 101)]
+                assert heard == [*sent, b"after"]
+                while (await anext(others)).payload != b"after":
+                    pass
                 assert (await anext(more)).payload == b"also"
+
+
+# -- retained values -------------------------------------------------------------------------------
+
+
+@live
+async def test_a_member_can_invent_a_retained_value_in_anothers_name_until_a_newer_one_comes() -> (
+    None
+):
+    async with infiltrated() as (nodes, liar):
+        reader, writer, _ = nodes
+        blob = bytes(pack({RETAIN: ""}, b"never said"))
+
+        def tell(answer: Answer) -> Answer:
+            value = RetainedValue(*life_of(writer), 0, wall_us(), blob)
+            return msgspec.structs.replace(answer, kept=value)
+
+        liar.lie = tell
+        async with reader.subscribe(TOPIC) as messages:
+            first = await anext(messages)
+            assert (first.payload, first.source, first.retained) == (
+                b"never said", writer.slot, True,
+            )  # fmt: skip
+        liar.lie = None
+        await writer.publish(TOPIC, b"said", retain=True)
+        async with reader.subscribe(TOPIC) as messages:
+            assert (await anext(messages)).payload == b"said"
+
+
+@live
+async def test_a_member_can_withhold_a_retained_value_of_nodes_below_it_until_it_dies() -> None:
+    async with with_a_lying_relay() as (nodes, liar):
+        reader, other, third = nodes
+        await third.publish(TOPIC, b"kept by this node alone", retain=True)
+        await until(lambda: shell_of(third).keeper.kept(TOPIC) is not None)
+        liar.lie = lambda answer: msgspec.structs.replace(answer, kept=None)
+        async with reader.subscribe(TOPIC) as messages:
+            await other.publish(TOPIC, b"the first that is heard")
+            assert (await anext(messages)).payload == b"the first that is heard"
+        liar.kill()
+        await until(lambda: len(reader.members) == 3)
+        async with reader.subscribe(TOPIC) as messages:
+            assert (await anext(messages)).payload == b"kept by this node alone"

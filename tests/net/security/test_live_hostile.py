@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import tracemalloc
 from collections.abc import Iterator
 from random import Random
 
 import pytest
 
+from cubecast.net.links.address import parse_address
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.hello import MAX_HELLO, Hello, encode_greeting, new_nonce
-from cubecast.net.wire.packets import PREFIX, VERSION
+from cubecast.net.wire.packets import HELLO, PREFIX, VERSION
 from cubecast.testing.dialler import Dialler
 from support.insider import SECRET
-from support.live import cluster, live, raw, still_works, subscribed
+from support.live import cluster, live, raw, still_works, subscribed, until
 from support.packets import hostile_bytes
 
 
@@ -63,21 +66,48 @@ async def test_thousands_of_hostile_packets_harm_no_node(authenticated: bool) ->
 
 @live
 async def test_many_strangers_cost_little_memory() -> None:
-    """Each may make a node keep one packet of a handshake, and no more."""
-    strangers = 100
+    """Each may make a node keep one packet of a handshake, and no more: 16 KiB with all of it."""
+    strangers, kept = 200, 16 * 1024
     async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
+        await still_works(nodes, subscriptions)
+        host, port = parse_address(nodes[0].address)
+        sockets = [socket.socket() for _ in range(strangers)]  # they take nothing that is traced
+        mesh = shell_of(nodes[0]).mesh
         tracemalloc.start()
         try:
-            address = nodes[0].address
-            clients = await asyncio.gather(*(Dialler.dial(address) for _ in range(strangers)))
-            for client in clients:
-                client.write(PREFIX.pack(MAX_HELLO, 4) + bytes(MAX_HELLO - 10))
+            for one in sockets:
+                one.setblocking(False)
+                one.connect_ex((host, port))
+            await until(lambda: len(mesh._strangers) == strangers)
+            for one in sockets:
+                one.send(PREFIX.pack(MAX_HELLO, HELLO) + bytes(MAX_HELLO - 10))
+            await until(lambda: all(one._buffer._held > 4000 for one in mesh._strangers))
             await still_works(nodes, subscriptions)
-            assert tracemalloc.get_traced_memory()[1] < strangers * 40_000
+            taken = tracemalloc.get_traced_memory()[0]
+            print(taken / strangers)
+            assert taken < strangers * kept
         finally:
             tracemalloc.stop()
-        for client in clients:
-            await client.close()
+            for one in sockets:
+                one.close()
+
+
+@live
+async def test_a_stranger_that_announces_more_than_a_greeting_is_cut_off() -> None:
+    async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]) as client:
+        client.write(PREFIX.pack(MAX_HELLO + 1, HELLO))
+        await client.ended()
+
+
+@live
+async def test_a_stranger_has_ten_seconds() -> None:
+    """What happens then: `test_a_silent_stranger_is_not_kept`."""
+    async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]):
+        mesh = shell_of(nodes[0]).mesh
+        await until(lambda: mesh._strangers)
+        (one,) = mesh._strangers
+        assert one._deadline is not None
+        assert 9 < one._deadline.when() - asyncio.get_running_loop().time() <= 10
 
 
 @live

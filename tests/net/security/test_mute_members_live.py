@@ -21,6 +21,7 @@ from cubecast.errors import NotSent, Unknown
 from cubecast.net.node.node import Node
 from cubecast.net.node.shell import Shell, shell_of
 from cubecast.protocol.messages import Answer, Parcel, ParcelAck
+from cubecast.protocol.port import Accusation
 from support.live import PATIENT_US, live, quick, take, told, until
 
 TOPIC = "chat"
@@ -103,7 +104,31 @@ async def test_explain_names_the_node_a_subscribe_waits_for() -> None:
         assert not asker.explain(TOPIC)["unanswered"]
 
 
-def test_why_names_the_mute_member_and_who_waits_for_it() -> None:
+@live
+async def test_why_names_the_mute_member_and_who_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it is when the members are told: soon they are in a view without the mute one."""
+    noted: list[dict[str, Any]] = []
+    tell = Shell.mute
+
+    def note(shell: Shell, accusation: Accusation) -> None:
+        tell(shell, accusation)
+        if shell.node.slot == 0:
+            noted.append(dict(shell.node.explain(TOPIC)))
+
+    monkeypatch.setattr(Shell, "mute", note)
+    async with party(3, 3) as nodes, nodes[0].subscribe(TOPIC):
+        ((slot, by, waited),) = noted[0]["mute"]
+        assert (slot, by) == (3, 2)
+        assert waited >= PATIENT_US
+        seen = json.loads(json.dumps(noted[0]))  # as clients see it
+        told = f"node 3 does not answer: node 2 has waited {waited / 1e6:.3f} s for it"
+        assert told in explained(TOPIC, 0, seen)
+        assert nodes[0].explain(TOPIC)["mute"] == []
+
+
+def test_why_says_in_this_order_who_is_waited_for() -> None:
     facts: dict[str, Any] = {
         "standing": "joining",
         "informed": False,

@@ -375,3 +375,41 @@ async def test_a_node_of_the_version_before_says_why_it_refuses_us() -> None:
         node = Shell(NodeConfig(secret=SECRET)).node
         with pytest.raises(JoinError, match="version 5 is not spoken here, only 4"):
             await shell_of(node).start(f"{host}:{port}")
+
+
+# -- what it can do all the same -------------------------------------------------------------------
+
+
+@live
+async def test_a_relay_sees_how_much_is_said_and_which_way_a_large_frame_takes() -> None:
+    """The bytes of an envelope are the same on each connection, all but its key."""
+    seen: list[list[bytes]] = [[], []]
+
+    def watch(which: int) -> Change:
+        def note(number: int, packet: bytes) -> list[bytes]:
+            if packet[4] == ENVELOPE:
+                seen[which].append(packet[PREFIX.size + LOCK_BYTES :])
+            return [packet]
+
+        return note
+
+    async with (
+        cluster(1, secret=SECRET) as nodes,
+        relay(nodes[0].address, change=watch(0)) as (first, one),
+        relay(nodes[0].address, change=watch(1)) as (second, other),
+    ):
+        for address in (first, second):
+            shell = Shell(NodeConfig(secret=SECRET))
+            await shell.start(address)
+            nodes.append(shell.node)
+        async with subscribed(nodes) as subscriptions:
+            before = [len(way.heard) for way in (one, other)]
+            payload = bytes(40_000)
+            await nodes[0].publish(TOPIC, payload)
+            for subscription in subscriptions:
+                assert [m.payload for m in await take(subscription, 1)] == [payload]
+            for way, length in zip((one, other), before, strict=True):
+                assert 40_000 < len(way.heard) - length < 80_000
+        assert len(seen[0]) == 1
+        assert seen[0] == seen[1]
+        assert payload[:100] not in one.heard
