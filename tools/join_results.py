@@ -5,7 +5,9 @@
 
 An experiment of `lab-results` replaces its points and figures.  All others keep theirs: their
 points are read back from points.csv, their figures stay as they are.  Verdicts and the page are
-made by the present code from the present experiments, so they never lag behind either.
+made by the present code from the present experiments, so they never lag behind either.  The page
+says which code measured the points that replace others: its commit, and the digest of its sources
+that is in the keys of the cells (`cubecast.lab.sources`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from cubecast.lab.report.data import Findings
 from cubecast.lab.report.figures import draw_all, figure_names, save
 from cubecast.lab.report.markdown_and_csv import Figure, csv_of_rows, csv_of_verdicts, markdown_of
 from cubecast.lab.report.verdict_tables import judged
+from cubecast.lab.sources import code_digest
 from cubecast.lab.verdicts import Row
 from cubecast.spark.plain_tables import gather
 from cubecast.spark.results import Results
@@ -107,6 +110,26 @@ def joined(published: Path, fresh: Findings) -> tuple[Findings, dict[str, list[F
     return found, kept
 
 
+def code_of(results: Results) -> dict[str, str]:
+    """{experiment: the commit and the digest of the code that measured its points}."""
+    commits = {str(one["sweep"]): str(one.get("commit") or "unknown") for one in results.sweeps()}
+    cells = results.table("timings", ["experiment", "key", "sweep"]).to_pylist()
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        commit, digest = commits.get(cell["sweep"], "unknown"), cell["key"].rpartition("-")[2]
+        found.setdefault(cell["experiment"], set()).add(f"commit {commit}, code {digest}")
+    return {experiment: " and ".join(sorted(codes)) for experiment, codes in found.items()}
+
+
+def told_code(code: Mapping[str, str]) -> str:
+    """One line about the code of experiments, those of one code together."""
+    together: dict[str, list[str]] = {}
+    for experiment, text in code.items():
+        together.setdefault(text, []).append(experiment)
+    parts = [f"{', '.join(sorted(ids))} by {text}" for text, ids in sorted(together.items())]
+    return f"Points that replace earlier ones: {'; '.join(parts)}."
+
+
 def redraw(findings: Findings, renewed: Sequence[str], folder: Path) -> dict[str, list[Figure]]:
     """Draw the figures of renewed experiments."""
     found: dict[str, list[Figure]] = {}
@@ -126,7 +149,12 @@ def redraw(findings: Findings, renewed: Sequence[str], folder: Path) -> dict[str
     return found
 
 
-def write(published: Path, findings: Findings, figures: Mapping[str, Sequence[Figure]]) -> None:
+def write(
+    published: Path,
+    findings: Findings,
+    figures: Mapping[str, Sequence[Figure]],
+    code: Mapping[str, str] | None = None,
+) -> None:
     """Write points, verdicts and the page, and remove figures that the page does not show."""
     before = (published / "report.md").read_text(encoding="utf-8")
     made = before.partition(MADE)[2].strip("\n")
@@ -134,7 +162,8 @@ def write(published: Path, findings: Findings, figures: Mapping[str, Sequence[Fi
     shown = {one.id: figures.get(one.id, []) for one in findings.experiments}
     page = markdown_of(findings, verdicts, shown)
     head, _, new = page.partition(MADE)
-    lines = [line for line in (made, new.strip("\n")) if line]
+    measured = f"- {told_code(code)}" if code else ""
+    lines = [line for line in (made, new.strip("\n"), measured) if line]
     _put(published / "points.csv", csv_of_rows(findings.rows))
     _put(published / "verdicts.csv", csv_of_verdicts(verdicts.values()))
     _put(published / "report.md", f"{head}{MADE}\n\n" + "\n".join(lines) + "\n")
@@ -156,7 +185,8 @@ def main() -> int:
     parser.add_argument("results", nargs="?", help="a directory that `lab run --out` made")
     parser.add_argument("--to", type=Path, default=PUBLISHED, help="(default: docs/results)")
     options = parser.parse_args()
-    fresh = gather(Results(options.results)) if options.results else Findings((), ())
+    results = Results(options.results) if options.results else None
+    fresh, code = (gather(results), code_of(results)) if results else (Findings((), ()), {})
     try:
         findings, figures = joined(options.to, fresh)
     except (JoinError, OSError) as error:
@@ -164,8 +194,10 @@ def main() -> int:
         return 1
     renewed = [experiment.id for experiment in fresh.experiments]
     drawn = redraw(findings, renewed, options.to / "figures")
-    write(options.to, findings, {**figures, **drawn})
+    write(options.to, findings, {**figures, **drawn}, code)
     print(f"{options.to}: {len(findings.rows):,} points, {len(renewed)} experiments renewed")
+    if code:
+        print(f"{told_code(code)} The present code is {code_digest()}.")
     return 0
 
 

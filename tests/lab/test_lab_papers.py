@@ -228,13 +228,73 @@ def test_ids_are_unique_and_unknown_ones_are_refused() -> None:
 
 # -- beside the texts ------------------------------------------------------------------------------
 
+QUOTED = "JS"
+"""The papers whose rows quote the words around their numbers."""
+MOST_WORDS = 8
+SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
+TABLE_LINES = 12
+"""The lines of a table, its caption included, are no more."""
+
+
+def has_number(text: str, digits: str) -> bool:
+    return re.search(rf"(?<![\d.,]){re.escape(digits)}(?![\d])", text) is not None
+
+
+@pytest.mark.parametrize("letter", QUOTED)
+def test_a_row_quotes_a_few_words_with_its_number(letter: str) -> None:
+    for one in papers()[letter].number:
+        assert bool(one.quoted) == one.counts, one.id
+        assert len(one.quoted.split()) <= MOST_WORDS, one.id
+        for digits in filter(None, (one.printed, f"{one.sigma:g}" if one.sigma else "")):
+            assert has_number(one.quoted, digits) or not one.counts, one.id
+
+
+def paper_text(letter: str) -> str:
+    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(TEXTS).glob("*.txt"))]
+    (text,) = [text for text in texts if KNOWN_BY[letter] in text]
+    for mark, plain in (("\\sigma", SIGMA), ("\\%", "%"), ("$", ""), ("*", "")):
+        text = text.replace(mark, plain)
+    return text
+
+
+def section_of(text: str, name: str) -> str:
+    """A numbered section with its subsections, or a table."""
+    if name.startswith("Table"):
+        begin = re.search(rf"(?i)^{name}\b(?=:|$)", text, re.MULTILINE)
+        assert begin, name
+        lines = [line for line in text[begin.start() :].split("\n") if line]
+        return "\n".join(lines[:TABLE_LINES])
+    begin = re.search(rf"^{re.escape(name)}\. ", text, re.MULTILINE)
+    assert begin, name
+    heads = re.finditer(r"^(\d+(?:\.\d+)*|[IV]+)\. [A-Z]", text[begin.end() :], re.MULTILINE)
+    ends = (head.start() for head in heads if not head[1].startswith(f"{name}."))
+    return text[begin.start() : begin.end() + next(ends)]
+
+
+def columns_of(table: str) -> dict[str, list[float]]:
+    """{head: numbers} of a table whose lines end with numbers."""
+    _, *heads = map(str.strip, re.findall(r"# of [^#\n]*", table))
+    numbers = r"[ \t]+(\d+)" * len(heads)
+    columns = zip(*re.findall(rf"^\S.*?{numbers}$", table, re.MULTILINE), strict=True)
+    return {head: [float(n) for n in column] for head, column in zip(heads, columns, strict=True)}
+
+
+@pytest.mark.skipif(not TEXTS, reason="CUBECAST_PAPERS names no folder of the papers' texts")
+@pytest.mark.parametrize("letter", QUOTED)
+def test_what_a_row_quotes_is_in_its_section(letter: str) -> None:
+    text = paper_text(letter)
+    for one in papers()[letter].number:
+        section = section_of(text, one.section)
+        assert " ".join(one.quoted.split()) in " ".join(section.split()), one.id
+        assert all(has_number(section, digits) for digits in one.printed.split()), one.id
+        if one.bins:
+            assert columns_of(section)[one.quoted] == one.bins, one.id
+
 
 @pytest.mark.skipif(not TEXTS, reason="CUBECAST_PAPERS names no folder of the papers' texts")
 @pytest.mark.parametrize("letter", KNOWN_BY)
 def test_every_printed_number_is_in_the_papers_text(letter: str) -> None:
-    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(TEXTS).glob("*.txt"))]
-    (text,) = [text for text in texts if KNOWN_BY[letter] in text]
+    text = paper_text(letter)
     for one in papers()[letter].number:
-        tokens = [*one.printed.split(), *(f"{count:g}" for count in one.bins if count)]
-        for token in tokens:
-            assert re.search(rf"(?<![\d.,]){re.escape(token)}(?![\d])", text), (one.id, token)
+        for digits in (*one.printed.split(), *(f"{count:g}" for count in one.bins if count)):
+            assert has_number(text, digits), (one.id, digits)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from cubecast.lab import papers
+from cubecast.lab.comparisons import Bound
 from cubecast.lab.experiment import Experiment, ExperimentError, parse
 from cubecast.lab.intervals import critical_value, deviation, interval, widened
 from cubecast.lab.verdicts import (
@@ -17,6 +19,7 @@ from cubecast.lab.verdicts import (
     outcomes,
     reading_verdicts,
 )
+from cubecast.lab.verdicts.judging import judge_number
 from support.verdict_rows import HEAD, row
 
 PLAIN = HEAD[: HEAD.index("[[paper]]")]
@@ -99,6 +102,23 @@ def test_an_interval_that_a_paper_reports_is_that_of_both_means_compared() -> No
     text = f'row = "B.F4-8"\n{SRPT_8}versus = {{ protocol = "vcube-ps" }}\nform = "less"\n'
     found = one(text, row("srpt", 8, 63), row("vcube-ps", 8, 100))
     assert found.allowed == pytest.approx(0.5 + 0.04 * 63 * 2**0.5)
+
+
+@pytest.mark.parametrize(
+    ("bound", "ours", "sentence"),
+    [
+        ("at most", 1000, "Not above it, as the paper says."),
+        ("at least", 1030, "Not below it, as the paper says."),
+        ("equal", 1024, "Exactly so."),
+    ],
+)
+def test_a_bound_without_a_tolerance_that_is_kept_is_not_called_exactly_so(
+    bound: Bound, ours: int, sentence: str
+) -> None:
+    """No row is printed like this so far."""
+    (number,) = numbers(f'row = "S.IV-1024"\n{SRPT_8}').paper
+    found = judge_number("x", replace(number, bound=bound), [row("srpt", 8, ours)])
+    assert (found.verdict, found.allowed, found.sentence) == ("reproduced", 0.0, sentence)
 
 
 def test_exactly_allows_nothing_and_claims_have_limits_of_ours() -> None:
@@ -325,7 +345,7 @@ def ranked(*, small: float, large: float, seeds: int = 5) -> str:
 
 
 def test_a_reading_does_not_win_for_want_of_seeds() -> None:
-    """One seed decides nothing, so nothing differs: that is no merit of a reading."""
+    """One seed decides nothing, so nothing differs: that is no merit of a reading, but a lack."""
     assert ranked(small=1.0, large=1.0, seeds=1) == "large"
     assert ranked(small=1.0, large=1.0) == "small", "of two equal readings the first"
 

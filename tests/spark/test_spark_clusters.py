@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.executors import needless
 from support.lab_toys import POINTS, SEEDS
 from support.paths import SUPPORT
 from support.spark_clusters import Cluster
@@ -22,14 +23,6 @@ WHAT_TO_SET = (
     f"name a Python {PYTHON} with cubecast[lab] that is there (PYSPARK_PYTHON=/path/to/python), or "
     "send one along (--conf spark.archives=env.tar.gz#env and PYSPARK_PYTHON=./env/bin/python)"
 )
-SHARED = {
-    "clock", "links", "links.address", "message", "node", "node.value_keeper", "reading",
-    "reading.patterns", "security", "security.keys", "topics", "wire", "wire.headers", "wire.hello",
-    "wire.packets", "wire.parts", "wire.views",
-}  # fmt: skip
-"""The encoders and the keeper of retained values, which the simulator uses too: they know no
-sockets."""
-OF_NO_USE = {"asyncio", "typer", "click", "rich", "matplotlib", "cubecast.cli"}
 
 
 def swept(cluster: Cluster, master: str, out: Path) -> dict[str, bytes]:
@@ -68,9 +61,7 @@ def test_a_session_of_the_users_on_a_cluster(cluster: Cluster, tmp_path: Path) -
 
     modules = set(told.pop("modules"))
     assert {"cubecast.sim.run", "cubecast.spark.executor_task"} <= modules
-    network = {name for name in modules if name.startswith("cubecast.net.")}
-    assert network <= {f"cubecast.net.{name}" for name in SHARED}
-    assert not modules & OF_NO_USE
+    assert not needless(modules)
 
     assert told == {
         "interrupted": True,

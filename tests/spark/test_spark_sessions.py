@@ -21,6 +21,7 @@ from cubecast.spark.java_process import JavaProcess
 from cubecast.spark.masters import refuse_connect, refuse_unreachable
 from cubecast.spark.scratch import LOCK, clear_dead, scratch_directory
 from cubecast.spark.session import spark_session
+from support.executors import needless
 from support.terminal import in_front
 
 PATIENCE_S = 600
@@ -258,7 +259,36 @@ def test_the_master_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "this process uses Spark Connect" in refused("local[2]")
 
 
+# -- executors -------------------------------------------------------------------------------------
+
+EXECUTOR = """
+import sys
+import cubecast.spark.compact, cubecast.spark.executor_task, cubecast.spark.measuring_process
+from cubecast.lab.cell_details import KEEPABLE
+from cubecast.lab.cells import Cell, measure
+from cubecast.lab.workloads import WORKLOADS
+point = {"protocol": "vcube-ps", "nodes": 8, "engine": "reference"}
+measure(Cell("4.1", 0, WORKLOADS["single-publisher"].complete(point), 0), KEEPABLE)
+print(*sys.modules)
+"""
+"""The imports of a worker and of the process that measures, and a cell."""
+
+
+def test_an_executor_imports_what_a_cell_needs_and_no_network() -> None:
+    modules = subprocess.run(
+        [sys.executable, "-c", EXECUTOR], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {"cubecast.sim.run", "cubecast.trace.parquet", "cubecast.net.wire"} <= set(modules)
+    assert not needless(modules)
+
+
 # -- blame -----------------------------------------------------------------------------------------
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+WHAT_TO_SET = (
+    f"name a Python {PYTHON} with cubecast[lab] that is there (PYSPARK_PYTHON=/path/to/python), or "
+    "send one along (--conf spark.archives=env.tar.gz#env and PYSPARK_PYTHON=./env/bin/python)"
+)
 
 
 @pytest.mark.parametrize(
@@ -281,6 +311,25 @@ def test_the_master_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
             "java.lang.OutOfMemoryError: Java heap space\n\tat x",
             "Spark is out of memory (Java heap space): give it more by --conf "
             "spark.driver.memory=4g, on a cluster by --conf spark.executor.memory=4g",
+        ),
+        (
+            "An error occurred while calling o71.save.\n: org.apache.spark.SparkException: "
+            "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent "
+            "failure: Lost task 0.3 in stage 1.0 (TID 8) (10.0.0.7 executor 1): "
+            "org.apache.spark.SparkException: \nError from python worker:\n"
+            "  ModuleNotFoundError: No module named 'pyarrow'\nPYTHONPATH was:\n  /spark/python",
+            f"the executors' Python has no package pyarrow: {WHAT_TO_SET}",
+        ),
+        (
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed 4 "
+            'times: java.io.IOException: Cannot run program "/no/such/python": error=2, No such '
+            "file or directory\n\tat java.base/java.lang.ProcessBuilder.start",
+            f"the executors have no program /no/such/python: {WHAT_TO_SET}",
+        ),
+        (
+            "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python "
+            "in worker has different version: 3.8 than that in driver: 3.13",
+            f"the executors run another Python than the driver's {PYTHON}: {WHAT_TO_SET}",
         ),
         ("Something\nsaid: Exception: deep\n\tat x", "Spark gave up: said: Exception: deep"),
         ("", "Spark gave up: no reason given"),

@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from cubecast.lab.experiment import find
 from cubecast.lab.report.data import Findings
+from cubecast.spark.results import Results
+from cubecast.spark.tables import TIMINGS
 from support.paths import ROOT
 from support.tools import load_tool
 
@@ -62,6 +66,37 @@ def test_a_run_replaces_the_points_and_figures_of_its_experiments_only(published
             assert float(new["mean"]) == 2 * float(old["mean"])
         else:
             assert new == old
+
+
+def test_the_page_says_which_code_measured_the_points_that_are_joined(
+    published: Path, tmp_path: Path
+) -> None:
+    now = datetime(2026, 11, 19, tzinfo=UTC)
+    measured = [("4.1", "a" * 12, "old"), ("wan", "a" * 12, "old"), ("window", "b" * 12, "new")]
+    cells = [
+        {
+            "experiment": experiment, "cell": 0, "key": f"{'0' * 24}-{digest}", "seed": 0,
+            "sweep": sweep, "executor": "e", "worker": 1, "started": now, "ended": now,
+        }
+        for experiment, digest, sweep in measured
+    ]  # fmt: skip
+    results = Results(tmp_path / "lab-results")
+    results.write_table("timings", TIMINGS, [pa.Table.from_pylist(cells, schema=TIMINGS)])
+    for number, (sweep, commit) in enumerate({"old": "c0ffee+", "new": ""}.items()):
+        results.note_sweep(f"{number:012}", {"started": "2026", "sweep": sweep, "commit": commit})
+    code = join.code_of(results)
+    assert code == {
+        "4.1": "commit c0ffee+, code aaaaaaaaaaaa",
+        "wan": "commit c0ffee+, code aaaaaaaaaaaa",
+        "window": "commit unknown, code bbbbbbbbbbbb",
+    }
+    findings, figures = join.joined(published, Findings((), ()))
+    join.write(published, findings, figures, code)
+    last = (published / "report.md").read_text(encoding="utf-8").splitlines()[-1]
+    assert last == (
+        "- Points that replace earlier ones: 4.1, wan by commit c0ffee+, code aaaaaaaaaaaa; "
+        "window by commit unknown, code bbbbbbbbbbbb."
+    )
 
 
 def test_points_that_no_grid_has_any_more_are_left_out(published: Path) -> None:

@@ -50,6 +50,9 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     kind: Kind = "value"
     printed: str = ""
     """As printed; of a trend nothing."""
+    quoted: str = ""
+    """A few words of the paper with the number in them; of a distribution, the head of its column.
+    [J] and [S] have them."""
     value: float | None = None
     """Where `printed` is a word, or has a unit that is not ours."""
     unit: str = ""

@@ -194,7 +194,6 @@ def _digits(value: float) -> str:
 
 def _kept(number: PaperNumber, near: str) -> str:
     within = {"at most": "Not above it", "at least": "Not below it"}.get(number.bound, "")
-    if number.tolerance or number.row:
-        said = f"{within} by more than {near}" if within else f"Within {near}"
-        return f"{said}." if near else "Exactly so."
+    if near and (number.tolerance or number.row):
+        return f"{within} by more than {near}." if within else f"Within {near}."
     return f"{within}, as the paper says." if within else "Exactly so."

@@ -201,8 +201,8 @@ def best_reading(verdicts: Sequence[Verdict]) -> ReadingVerdict | None:
     """The reading that satisfies most numbers.
 
     Of several the one that keeps most bounds; of these the one with most numbers decided; of these
-    the first of the experiment's file.  An undecided number ranks as one that differs, so a
-    reading gains nothing by having few seeds.
+    the first of the experiment's file.  An undecided number satisfies nothing and ranks below one
+    that differs, so a reading with few seeds hides no difference.
     """
     found = reading_verdicts(verdicts)
     return max(found, key=_rank, default=None)
