@@ -67,6 +67,7 @@ BY_HAND = (
     "cluster/test_view_lies.py",
     "subscriptions/test_mute_members.py",
     "test_forgetting.py",
+    "topic/test_relays_that_lie.py",
 )
 """Tests that move messages by hand."""
 

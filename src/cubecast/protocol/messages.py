@@ -196,7 +196,10 @@ class Stable(msgspec.Struct, frozen=True, tag=True):
 
 
 class Inquiry(msgspec.Struct, frozen=True, tag=True):
-    """A receiver that still keeps frames after a relay died asks their publisher what is stable."""
+    """A receiver asks a publisher what is stable.
+
+    It still keeps frames after a relay died, or was told that messages it lacks are stable.
+    """
 
     kind: ClassVar[str] = "inquiry"
     topic: Topic

@@ -9,6 +9,7 @@ import pytest
 
 from cubecast.protocol.cluster.belief import (
     BALLOTS_OF_OTHERS,
+    ENTRY_LIMIT,
     LEAP_LIMIT,
     MAX_EPOCH,
     MAX_LEAP,
@@ -16,6 +17,7 @@ from cubecast.protocol.cluster.belief import (
     MAX_PLACES,
     MAX_PUSH,
     MAX_ROUNDS,
+    SHORT_LEAP,
     AddressHistory,
     leap,
 )
@@ -54,16 +56,81 @@ def view_at(epoch: int, round_: int = 1, *nodes: int) -> View:
 # -- numbers ---------------------------------------------------------------------------------------
 
 
+def lead_away(world: Members, life: int) -> None:
+    """A former member has the others go over to a view of its own, as far ahead as they believe."""
+    honest = world.members[:2]
+    liar, view = Who(f"n2.{life}", "2", life), honest[0].view
+    assert view is not None
+    number = ViewId(view.epoch + MAX_LEAP - 1, Ballot(view.id.ballot.round + 1, 2))
+    if leap(View(number, {}), view):
+        number = ViewId(LEAP_LIMIT - 2, number.ballot)
+    names = {slot: Who(f"nobody{slot}", f"9{slot}", 1) for slot in range(10, 20)}
+    for member in honest:
+        member.hear(Beacon(liar.uid, View(number, {2: liar, **names})), liar.uid, world.now, "2")
+    assert world.masks() == [None] * 2
+    asked = {one.source: one.message for one in world.flying if one.message.kind == "enter"}
+    world.flying.clear()
+    while len(asked) < 2:
+        world.settle(lambda one: False, ticks=1)
+        asks = [one for one in world.flying if one.to == 2 and one.message.kind == "enter"]
+        asked.update((one.source, one.message) for one in asks)
+        world.flying.clear()
+    members = {2: liar, **{slot: enter.who for slot, enter in asked.items()}}
+    place = View(ViewId(number.epoch + 1, Ballot(number.ballot.round + 1, 2)), members)
+    for member in honest:
+        member.hear(Install(place.id.ballot, number, place, {}, {}), liar.uid, world.now, "2")
+    assert world.masks() == [0b111] * 2
+    world.suspect(2)
+    world.settle(lambda one: one.to < 2, ticks=5)
+    world.flying.clear()
+
+
 def test_the_next_honest_step_can_always_be_said() -> None:
-    """From the highest epoch that a lie leads to, half a billion views can follow."""
+    """A former member brings the cluster to the last epoch that leaps lead to: then it goes on.
+
+    Half a billion views can follow there, nodes come in and come back, and messages are heard.
+    """
     assert MAX_EPOCH - 1 << ROUTE_BITS < 1 << 62
-    assert MAX_EPOCH - LEAP_LIMIT > 1 << 29
+    assert MAX_EPOCH - ENTRY_LIMIT >= 1 << 29
+    world = Members(3)
+    world.down.add(2)
+    world.suspect(2)
+    world.settle(ticks=10)
+    for life in range(1, 2 * LEAP_LIMIT // MAX_LEAP):
+        lead_away(world, life)
+        view = world.members[0].view
+        assert view is not None
+        if view.epoch >= LEAP_LIMIT:
+            break
+    assert LEAP_LIMIT <= view.epoch < LEAP_LIMIT + 2
+    world.ports[2] = Hand(world, 2)
+    world.members[2] = Member(
+        2, world.ports[2], view=None, who=Who("new", "2", 1), config=CONFIG, epochs=EPOCHS,
+        seeds=["0"], now=world.now,
+    )  # fmt: skip
+    world.down.clear()
+    world.settle()
+    assert world.masks() == [0b111] * 3, "a newcomer came in"
+    world.suspect(1, 0)
+    world.settle(ticks=80)
+    assert world.masks() == [0b111] * 3
+    assert world.members[1].marks["returned"] > life, "it was excluded, and came back"
+    for member in world.members:
+        member.subscribe("room", world.now)
+    world.settle()
+    for node in range(3):
+        assert world.publish(node, f"by {node}", "room")
+        world.settle()
+    heard = [port.delivered("room") for port in world.ports]
+    assert heard == [["by 0", "by 1", "by 2"]] * 3
 
 
 @pytest.mark.parametrize(
     ("view", "since"),
     [
-        (view_at(LEAP_LIMIT), None),
+        (view_at(ENTRY_LIMIT), None),
+        (view_at(ENTRY_LIMIT), view_at(ENTRY_LIMIT - 1)),
+        (view_at(LEAP_LIMIT), view_at(LEAP_LIMIT - SHORT_LEAP - 1)),
         (view_at(1, MAX_ROUNDS + 1), None),
         (view_at(8 + MAX_LEAP), view_at(7)),
         (view_at(8, 1 + 8 * MAX_ROUNDS), view_at(7, 1)),
@@ -76,7 +143,9 @@ def test_impossible_leaps_of_views_are_found(view: View, since: View | None) -> 
 @pytest.mark.parametrize(
     ("view", "since"),
     [
-        (view_at(LEAP_LIMIT - 1), None),
+        (view_at(ENTRY_LIMIT - 1), None),
+        (view_at(LEAP_LIMIT - 1), view_at(LEAP_LIMIT - MAX_LEAP)),
+        (view_at(LEAP_LIMIT + SHORT_LEAP), view_at(LEAP_LIMIT)),
         (view_at(1, MAX_ROUNDS), None),
         (view_at(7 + MAX_LEAP), view_at(7)),
         (view_at(8, 8 * MAX_ROUNDS), view_at(7, 1)),
@@ -459,7 +528,7 @@ def test_a_newcomer_takes_a_place_only_from_a_node_it_asked() -> None:
     assert new.member.view == install.view
 
 
-@pytest.mark.parametrize("view", [view_at(LEAP_LIMIT, 1, 1), view_at(1, MAX_ROUNDS + 1, 1)])
+@pytest.mark.parametrize("view", [view_at(ENTRY_LIMIT, 1, 1), view_at(1, MAX_ROUNDS + 1, 1)])
 def test_a_newcomer_takes_no_place_in_a_view_without_a_successor(view: View) -> None:
     new = Newcomer()
     assert new.member.hear(place_for("new", view), "n1", 0, "1") is None

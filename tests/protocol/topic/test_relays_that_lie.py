@@ -90,6 +90,22 @@ def test_a_relay_that_withholds_messages_stalls_their_publisher_until_it_dies() 
     assert world.ports[3].delivered()[-1] == "goes on"
 
 
+def test_a_relay_that_acknowledges_what_it_withholds_stalls_nothing_after_its_death() -> None:
+    """The publisher has forgotten the messages: who lacks them is told, exactly, and goes on."""
+    world = party()
+    count = published(world, withholding(acknowledges=True), 200)
+    assert count == 200
+    assert [len(port.delivered()) for port in world.ports] == [count, count, count, 0]
+    dies(world)
+    assert world.publish(0, "tells")
+    world.settle()
+    assert world.ports[3].of("gap") == [("t", {Stream(0, 0): (0, count)})]
+    assert world.publish(0, "goes on")
+    world.settle()
+    assert world.ports[3].delivered() == ["goes on"]
+    assert world.members[0].core.unstable() == 0  # type: ignore[union-attr]
+
+
 def calling_slow(node: int, by: int) -> Lie:
     """What `by` acknowledges to node 0 says that `node` does not answer."""
 

@@ -6,8 +6,9 @@ message is believed.
 *Can it be?*  A view follows its parent by one epoch and keeps the cluster's name.  A node that
 comes from elsewhere (a returning node, a newcomer) *leaps*: it finds the cluster at a later epoch.
 The length of a leap is bounded, and no leap leads above `LEAP_LIMIT`, a quarter of what can be
-encoded.  Above that line epochs grow by single steps only.  So no lie brings a node to an epoch
-whose successor cannot be encoded: 3 x 2^28 steps are left.
+encoded, but for short ones (`SHORT_LEAP`): a cluster that lies brought there goes on, nodes come in
+and come back.  Above `ENTRY_LIMIT`, a half, epochs grow by single steps only.  So no lie brings a
+node to an epoch whose successor cannot be encoded: 2^29 steps are left.
 
 Rounds of ballots are bounded, too.  All members of a view count them from the ballot in the view's
 name, which they know alike.  Each leader has a line of its own (`line`), above all that it can be
@@ -39,7 +40,11 @@ from cubecast.protocol.port import NodeId
 MAX_EPOCH = 1 << 62 - ROUTE_BITS
 """Epochs are below this: the number of a route has 62 bits, the upper ones are an epoch."""
 LEAP_LIMIT = MAX_EPOCH // 4
-"""A node from elsewhere enters no view above this epoch."""
+"""A node that was in a view before enters none above this epoch, but by a short leap."""
+ENTRY_LIMIT = MAX_EPOCH // 2
+"""No node from elsewhere enters a view above this epoch: 2^18 short leaps above `LEAP_LIMIT`."""
+SHORT_LEAP = 1 << 10
+"""How many views a node may have missed above `LEAP_LIMIT`."""
 MAX_LEAP = 1 << 20
 """How many views a node may have missed, and how many rounds of ballots each leader has in one."""
 MAX_LEADERS = 1 << 12
@@ -73,7 +78,9 @@ def check_step(install: Install, view: View) -> None:
 def leap(view: View, since: View | None) -> str:
     """Why no node of the view `since` (None: of no view) can come to be in `view`; "": it can."""
     epoch, round_ = view.epoch, view.id.ballot.round
-    if epoch >= LEAP_LIMIT or round_ > MAX_ROUNDS * max(1, epoch):
+    short = since is None or epoch <= since.epoch + SHORT_LEAP
+    limit = ENTRY_LIMIT if short else LEAP_LIMIT
+    if epoch >= limit or round_ > MAX_ROUNDS * max(1, epoch):
         return f"no cluster is at epoch {epoch}, round {round_}"
     if since is not None and epoch > since.epoch + MAX_LEAP:
         return f"epoch {epoch} is more than {MAX_LEAP} after ours, {since.epoch}"

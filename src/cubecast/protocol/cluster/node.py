@@ -774,7 +774,10 @@ class CubecastNode:
         return Horizon(self._view.epoch, self._remembered_from(now))
 
     def _jump(self, membership: Membership, now: Time) -> None:
-        """Join again: a publisher went on without us and died before it could say so."""
+        """Join again: a publisher went on without us and died before it could say so.
+
+        Or a relay lied, and the publisher has forgotten what we lack.
+        """
         self.marks["jump, as a publisher died that had passed us over"] += 1
         membership.cut_off()
         membership.rejoin(now)

@@ -127,6 +127,7 @@ class Incoming:
         if frame.stable > inbox.stable:
             if frame.stable > inbox.consumed and self._owes(inbox):
                 self._guard.drop(NOT_CONSUMED)
+                self._inquire_later(stream, now)
             elif len(inbox.branches) > 1:
                 self._forget_routes(inbox, frame)
             else:
@@ -209,6 +210,10 @@ class Incoming:
         inbox = self._inboxes.get(news.stream)
         if inbox is not None and news.seq > inbox.consumed and self._owes(inbox):
             self._guard.drop(NOT_CONSUMED)
+            if sender == news.stream.source and not news.members:
+                self._note_robbery(news.stream, now)
+            else:
+                self._inquire_later(news.stream, now)
             return
         self._streams.pass_on(news, cluster(self._context.node, sender) - 1, now)
         if inbox is None or self._notice_suspension(inbox, news.seq):
@@ -231,13 +236,28 @@ class Incoming:
         The publisher may have told it, and the dead relay not passed it on.  The first question is
         asked in `Config.resend_after`; it is repeated, ever more seldom, until nothing is kept.
         """
-        pause = self._context.config.resend_after
         for stream in self._inboxes:
             if stream != own:
-                self.inquiries[stream] = pause
-        if self.inquiries and self.inquire_at is None:
+                self.inquiries.pop(stream, None)
+                self._inquire_later(stream, now)
+
+    def _inquire_later(self, stream: Stream, now: Time) -> None:
+        """Plan to ask the publisher of a stream what is stable."""
+        pause = self._context.config.resend_after
+        self.inquiries.setdefault(stream, pause)
+        if self.inquire_at is None:
             at = self.inquire_at = now + pause
             self._context.plan(at)
+
+    def _note_robbery(self, stream: Stream, now: Time) -> None:
+        """Jump: a publisher has forgotten messages that we lack, and says so itself.
+
+        A relay that lied has acknowledged them for us, and withheld them.
+        """
+        self._context.marks["a relay acknowledged what it withheld"] += 1
+        self.inquiries.pop(stream, None)
+        self._reading.strand()
+        self._context.plan(now)
 
     def inquire(self, now: Time) -> None:
         """Ask the publishers of streams that are still open."""

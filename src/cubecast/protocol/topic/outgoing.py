@@ -288,16 +288,25 @@ class Outgoing:
             self._streams.close_if_idle(inbox)
 
     def on_inquiry(self, sender: NodeId, now: Time) -> None:
-        """Tell a receiver that asks what is stable, or tell all receivers soon."""
+        """Tell a receiver that asks what is stable; if more is under way, tell all receivers soon.
+
+        Some relay may have told it otherwise.
+        """
         inbox = self._inboxes.get(self.own)
         if inbox is None:
             stable = self._streams.stable_of(self.own)
             if stable >= 0:
                 news = Stable(self._topic, self.own, self._next_route, self.next_seq, stable, 0)
                 self._context.links.send(sender, news, now)
-        elif inbox.stable >= 0 and self.tell_at is None:
-            self._told = -1
-            self._tell_later(now)
+        elif inbox.stable >= 0:
+            assert inbox.branch is not None
+            route = inbox.branch.route
+            if route.epoch == self._context.view.epoch:
+                what = self._topic, self.own, route.number, route.start, inbox.stable
+                self._context.links.send(sender, Stable(*what, 0), now)
+            if self.tell_at is None:
+                self._told = -1
+                self._tell_later(now)
 
     def stable_seq(self) -> Seq:
         """The last own message that is stable."""
