@@ -1021,6 +1021,19 @@ def test_a_bar_alone_in_its_class_stands_above_its_label() -> None:
     assert middles == pytest.approx([0.0, 1.0, 1.8, 2.2])
 
 
+def test_a_number_of_several_readings_stands_at_the_bar_of_the_one_that_has_one() -> None:
+    """Table 1: with ACKs queued no node has a queue of up to 8."""
+    counted = replace_plot(DELAYS, marks_at={"latency_mean": 0})
+    counts = [
+        HistogramRow("4.1", {"wait": wait}, "delay", bucket, 10.0, 0.0, 5)
+        for wait, bucket in ((1, 0), (5, 0), (5, 1), (10, 1))
+    ]
+    paper = [number(value=19, at={"wait": wait}, accounting=f"{wait}") for wait in (1, 10)]
+    axes = drawn_on(counted, experiment(plot=[counted], paper=paper), [], counts)
+    (spots,) = axes.collections
+    assert spots.get_offsets().tolist() == [[pytest.approx(-0.2), 19.0]]
+
+
 def test_a_legend_stands_right_above_the_axes() -> None:
     """Also beside a figure whose legend has more lines."""
     many = replace_plot(LATENCY, name="m", series=["protocol", "hop"], y="pub_messages")

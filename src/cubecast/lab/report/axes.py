@@ -19,6 +19,8 @@ from cubecast.lab.report.wording import PROTOCOL_NAMES, plain, setting_text, spa
 POWERS_FROM = 65_536
 """Axes that reach this far in powers of two are labelled 2^k."""
 
+LETTERS = 12
+"""So many letters of ticks fit into an inch."""
 LONGEST_LABEL = 36
 """The letters that fit beside the axes; a longer label has several lines."""
 MOST_PER_CENT = 105
@@ -80,9 +82,11 @@ def scale_x(axes: Any, plot: Plot, shown: Curves, size: Size) -> None:
     if plot.log_x and all(is_power(x) for x in numbers):
         axes.set_xscale("log", base=2)
         step = math.ceil(len(numbers) / size.most_ticks)
-        axes.xaxis.set_major_locator(FixedLocator(numbers[::-1][::step][::-1]))
-        axes.xaxis.set_minor_locator(NullLocator())
         large = max(numbers) >= POWERS_FROM
+        while not large and len("   ".join(map(plain, numbers[::-step]))) > LETTERS * size.width:
+            step += 1
+        axes.xaxis.set_major_locator(FixedLocator(numbers[::-step][::-1]))
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(
             FuncFormatter(
                 lambda x, _: rf"$\mathdefault{{2^{{{math.log2(x):.0f}}}}}$" if large else plain(x)

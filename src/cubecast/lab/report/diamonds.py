@@ -94,11 +94,14 @@ def draw_spots(axes: Any, spots: Sequence[Spot], size: Size, *, filled: bool = F
         path_effects=[withStroke(linewidth=2.6, foreground=PAPER)],
     )  # fmt: skip
     add_handle(axes, size)
-    for spot in spots:
+    for spot, colour in zip(spots, colours, strict=True):
+        crowd = {
+            one for one, other in zip(colours, spots, strict=True) if other.place == spot.place
+        }
         above = all(spot.mark.y >= other.mark.y for other in spots if other.place == spot.place)
         label = Label(
             spot.mark.text, (spot.place, spot.mark.y), size, reach=1.05 * size.marker,
-            first="above" if above else "below",
+            first="above" if above else "below", colour=colour if len(crowd) > 1 else INK,
         )  # fmt: skip
         add_label(axes, label)
 

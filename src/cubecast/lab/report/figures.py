@@ -175,17 +175,17 @@ def _sketch(
     axes = figure.add_axes((0.12, 0.15, 0.86, size.plot_height / (size.plot_height + 1.0)))
     printed = draw_on(axes, plot, shown, marks(experiment, plot), size)
     label_axes(axes, plot)
-    _add_legend(figure, axes, size)
+    _add_legend(figure, axes, size, (plot.diagonal, PRINTED, LIMIT))
     settle(axes)
     return _Sketch(figure, axes, notes_of(plot, shown, printed))
 
 
-def _add_legend(figure: Any, axes: Any, size: Size) -> None:
-    """Add a legend above the axes, where it hides nothing: the curves, then the diamonds."""
+def _add_legend(figure: Any, axes: Any, size: Size, last: Sequence[str]) -> None:
+    """Add a legend above the axes, where it hides nothing: the curves, then what is no curve."""
     pairs = list(zip(*axes.get_legend_handles_labels(), strict=True))
     if len(pairs) < 2:
         return
-    pairs.sort(key=lambda pair: pair[1] in (PRINTED, LIMIT))
+    pairs.sort(key=lambda pair: pair[1] in last)
     handles = [_without_error_bar(handle) for handle, _ in pairs]
     labels = [label for _, label in pairs]
     widest = max(len(text) for text in labels)

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle, StepPatch
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
-from cubecast.lab.report.curve_styles import PAPER, Size
+from cubecast.lab.report.curve_styles import INK, PAPER, Size
 
 HALO = [withStroke(linewidth=2.0, foreground=PAPER)]
 """A halo around numbers, so that they can be read on a line."""
@@ -71,10 +71,12 @@ class Label(Annotation):
     def __init__(
         self, text: str, xy: tuple[float, float], size: Size, *, reach: float,
         first: str = "above", value: bool = False, ends: tuple[float, float] | None = None,
+        colour: str = INK,
     ) -> None:  # fmt: skip
         super().__init__(
             text, xy, xytext=(0.0, reach), textcoords="offset points", ha="center", va="center",
             fontsize=size.tiny, zorder=6, path_effects=HALO, annotation_clip=False,
+            color=colour,
         )  # fmt: skip
         self.reach, self.first, self.value = reach, first, value
         self.low, self.high = ends or (xy[1], xy[1])

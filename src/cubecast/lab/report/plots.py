@@ -236,8 +236,13 @@ def _draw_histogram(
             """The bar's place; of a class in which no reading has a bar, the middle."""
             if mark.x is None:
                 return None
-            bars = [places.get((c.key, mark.x)) for c in shown.curves if belongs(mark, c)]
-            return places.get((curve.key, mark.x)) if any(bars) else middles[int(mark.x)]
+            same = [one for one in printed if (one.number, one.x) == (mark.number, mark.x)]
+            with_bars = [
+                other
+                for other in shown.curves
+                if (other.key, mark.x) in places and any(belongs(one, other) for one in same)
+            ]
+            return places.get((curve.key, mark.x)) if with_bars else middles[int(mark.x)]
 
         draw_spots(axes, spots_of(shown, printed, place_of), size, filled=True)
         _label_slots(axes, slots, size)
