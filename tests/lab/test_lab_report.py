@@ -834,13 +834,17 @@ def test_three_curves_at_one_place_stand_beside_each_other() -> None:
         for name in ("vcube-ps", "srpt", "cubecast")
         for nodes in NODES
     ]
-    for some, apart in ((flat, True), ([*flat[:6]], False)):
-        axes = drawn_on(LATENCY, experiment(paper=[]), some, [])
+    level = Row("4.1", {"protocol": "srpt-b", "nodes": 8}, "latency_mean", 100.0, 0.0, 5)
+    plot = replace_plot(LATENCY, level={"protocol": "srpt-b"})
+    for some, apart in (([level, *flat], True), ([*flat[:6]], False)):
+        axes = drawn_on(plot, experiment(paper=[]), some, [])
         lines = [container.lines[0] for container in axes.containers]
         places = {
             round(float(line.get_transform().transform((64.0, 100.0))[0]), 2) for line in lines
         }
         assert len(places) == (3 if apart else 1)
+        middle = axes.transData.transform((64.0, 100.0))[0]
+        assert sum(places) / len(places) == pytest.approx(middle, abs=0.1), "a level takes no room"
 
 
 # -- labels ---------------------------------------------------------------------------------------

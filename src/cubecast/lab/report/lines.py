@@ -224,16 +224,20 @@ def _coincide(plot: Plot, shown: Curves, one: float, other: float) -> bool:
 
 def shifts_of(plot: Plot, shown: Curves, size: Size) -> list[float]:
     """How far each curve is moved to the side, in points: all by nothing unless it is crowded."""
-    count = len(shown.curves)
+    moved = [index for index, curve in enumerate(shown.curves) if not curve.level]
+    count = len(moved)
+    shifts = [0.0] * len(shown.curves)
     xs = sorted(places_of(shown).values())
     if count < 2 or not _is_crowded(plot, shown):
-        return [0.0] * count
+        return shifts
     steps = [math.log(x) for x in xs] if plot.log_x and min(xs) > 0 else xs
     least = min((after - before for before, after in pairwise(steps)), default=0.0)
     whole = (steps[-1] - steps[0]) or 1.0
     room = 72 * 0.8 * size.width * least / whole if least else 72 * 0.4 * size.width
     step = min(1.3 * size.marker, 0.75 * room / count)
-    return [(index - (count - 1) / 2) * step for index in range(count)]
+    for place, index in enumerate(moved):
+        shifts[index] = (place - (count - 1) / 2) * step
+    return shifts
 
 
 def _is_crowded(plot: Plot, shown: Curves) -> bool:
@@ -254,4 +258,5 @@ def _is_crowded(plot: Plot, shown: Curves) -> bool:
             both = min(one.ci, other.ci) > scale if plot.error_bars else False
             if both and abs(one.y - other.y) < one.ci + other.ci:
                 return True
-    return 2 * crowds > len(at)
+    shared = sum(len(points) >= CROWD for points in at.values())
+    return 2 * crowds >= shared > 0
