@@ -59,9 +59,7 @@ def points_of(experiment: Experiment, lines: Sequence[Mapping[str, str]]) -> lis
     return found
 
 
-def _point(
-    experiment: Experiment, points: Sequence[Settings], told: Settings
-) -> Settings | None:
+def _point(experiment: Experiment, points: Sequence[Settings], told: Settings) -> Settings | None:
     fits = [one for one in points if all(one.get(key) == value for key, value in told.items())]
     if len(fits) > 1:
         raise JoinError(f"{experiment.id}: {len(fits)} points have the settings {told}")
@@ -76,7 +74,8 @@ def old_figures(page: str) -> dict[str, list[Figure]]:
         if line.startswith("## "):
             experiment = line.split()[1]
         elif match := re.fullmatch(r"!\[(.*)\]\((.*)\)", line):
-            figure = Figure(match[2], _plain(match[1]), [_plain(after[1:-1])])
+            notes = after.partition(".* ")[2]
+            figure = Figure(match[2], _plain(match[1]), [_plain(notes)])
             found.setdefault(experiment, []).append(figure)
     return found
 

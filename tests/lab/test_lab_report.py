@@ -23,8 +23,8 @@ from cubecast.lab.verdicts import Row, Verdict, headline
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
-from cubecast.lab.report import figures
-from cubecast.lab.report.curve_styles import PAPER, PROTOCOL_COLOURS, SIZES, looks_of
+from cubecast.lab.report import figures, labels
+from cubecast.lab.report.curve_styles import PAPER, PROTOCOL_COLOURS, SIZES, WidthName, looks_of
 from cubecast.lab.report.curves import buckets_of, curves_of, shown_in
 from cubecast.lab.report.paper_marks import marks
 from cubecast.lab.report.plots import draw_on
@@ -263,6 +263,7 @@ def test_the_tables_beside_the_page(tmp_path: Path) -> None:
     pictures = re.findall(r"!\[.*\]\((.*)\)", page)
     assert pictures
     assert all((tmp_path / picture).is_file() for picture in pictures)
+    assert "\n*Latency.* Error bars: 95 % confidence" in page, "the title is seen, too"
     with (tmp_path / "verdicts.csv").open(encoding="utf-8") as file:
         verdicts = list(csv.DictReader(file))
     assert [one["verdict"] for one in verdicts] == [
@@ -652,7 +653,7 @@ def test_a_ratio_is_drawn_with_its_interval_and_the_papers_ratio_beside_it() -> 
     assert [point.y for point in curve.points] == pytest.approx([220 / 120, 400 / 300, 600 / 500])
     assert curve.points[2].ci == pytest.approx((2.5**2 + (1.2 * 2.5) ** 2) ** 0.5 / 500)
     assert [(mark.x, mark.y, mark.text) for mark in marks(one, RATIO)] == [
-        (64, 1.2, "≤ 1.2"), (64, 1.5, "1.5"),
+        (64, 1.2, "≤ 20\u202f% more"), (64, 1.5, "1.5"),
     ]  # fmt: skip
 
 
@@ -806,12 +807,249 @@ def test_every_curve_has_its_own_marker_and_a_protocol_its_colour() -> None:
     assert looks[0].line != looks[1].line
 
 
-def test_of_curves_that_coincide_both_can_be_seen() -> None:
-    same = [replace(row, mean=200.0) if row.metric == "latency_mean" else row for row in rows()]
-    for some, equal in ((same, False), (rows(), True)):
-        axes = drawn_on(LATENCY, experiment(paper=[]), some, [])
-        below, above = (container.lines[0].get_linewidth() for container in axes.containers)
-        assert (below == above) == equal
+def test_of_curves_that_coincide_at_a_point_both_can_be_seen_there() -> None:
+    """The lower marker is larger and its line wider, the upper curve has a white edge."""
+    some = [
+        replace(row, mean=row.mean - 100)
+        if row.settings["protocol"] == "srpt" and row.settings["nodes"] != 1024
+        else row
+        for row in rows()
+    ]
+    for same, larger in ((some, [8.0, 64.0]), (rows(), [])):
+        axes = drawn_on(LATENCY, experiment(paper=[]), same, [])
+        below, above = (container.lines[0] for container in axes.containers)
+        size = below.get_markersize()
+        over = [line for line in axes.lines if line.get_markersize() > size and line.get_marker()]
+        assert [line.get_xdata().tolist() for line in over] == ([larger] if larger else [])
+        assert bool(above.get_path_effects()) == bool(larger)
+        assert not below.get_path_effects()
+        wide = [line for line in axes.lines if line.get_linewidth() > below.get_linewidth()]
+        assert [list(line.get_xdata()) for line in wide] == ([[8.0, 64.0]] if larger else [])
+        assert below.get_linewidth() == above.get_linewidth(), "as the legend shows them"
+
+
+def test_three_curves_at_one_place_stand_beside_each_other() -> None:
+    flat = [
+        Row("4.1", {"protocol": name, "nodes": nodes}, "latency_mean", 100.0, 0.0, 5)
+        for name in ("vcube-ps", "srpt", "cubecast")
+        for nodes in NODES
+    ]
+    level = Row("4.1", {"protocol": "srpt-b", "nodes": 8}, "latency_mean", 100.0, 0.0, 5)
+    plot = replace_plot(LATENCY, level={"protocol": "srpt-b"})
+    for some, apart in (([level, *flat], True), ([*flat[:6]], False)):
+        axes = drawn_on(plot, experiment(paper=[]), some, [])
+        lines = [container.lines[0] for container in axes.containers]
+        places = {
+            round(float(line.get_transform().transform((64.0, 100.0))[0]), 2) for line in lines
+        }
+        assert len(places) == (3 if apart else 1)
+        middle = axes.transData.transform((64.0, 100.0))[0]
+        assert sum(places) / len(places) == pytest.approx(middle, abs=0.1), "a level takes no room"
+
+
+# -- labels ---------------------------------------------------------------------------------------
+
+
+CROWDED = replace_plot(RATIO, ratio_to={})
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_a_printed_number_covers_no_point_and_no_interval(width: WidthName) -> None:
+    """Above the diamond stands our point, below it that of another protocol."""
+    some = [
+        Row("4.1", {"protocol": name, "nodes": nodes}, "latency_mean", mean, 2.0, 5)
+        for name, mean in (("vcube-ps", 107.0), ("srpt", 93.0))
+        for nodes in NODES
+    ]
+    one = experiment(plot=[LATENCY], paper=[number(value=value) for value in (99, 100, 101)])
+    (figure,) = figures.figures_of(one, some, width=width).values()
+    (axes,) = figure.axes
+    told = [text for text in axes.texts if isinstance(text, labels.Label) and not text.value]
+    assert [text.get_text() for text in told] == ["99", "100", "101"]
+    boxes = [labels.box_of(text.get_window_extent()).shrunk() for text in told]
+    solid = list(labels.solid_of(axes))
+    assert len(solid) > 8
+    for index, box in enumerate(boxes):
+        assert not any(box.meets(other) for other in [*solid, *boxes[:index]])
+
+
+def test_values_beside_dots_stand_where_all_have_room_or_nowhere() -> None:
+    def values(count: int, width: WidthName) -> list[Any]:
+        near = [
+            Row("4.1", {"protocol": f"p{i}", "nodes": 8}, "latency_mean", 0.18371 + i / 1e4, 0, 5)
+            for i in range(count)
+        ]
+        (figure,) = figures.figures_of(
+            experiment(plot=[CROWDED], paper=[]), near, width=width
+        ).values()
+        return [text for text in figure.axes[0].texts if isinstance(text, labels.Label)]
+
+    beside, above, none = values(3, "page"), values(9, "page"), values(10, "column")
+    assert [text.get_visible() for text in (*beside, *above)] == [True] * 12
+    assert all(text.xyann[0] > 0 and abs(text.xyann[1]) < 1e-6 for text in beside)
+    assert all(text.xyann[1] > 0 and abs(text.xyann[0]) < 1e-6 for text in above)
+    assert [text.get_visible() for text in none] == [False] * 10
+
+
+def test_a_number_of_several_readings_is_marked_and_written_once() -> None:
+    paper = [
+        number(
+            row="S.II-97.5", what="latency", value=97445.5, at={"protocol": name, "nodes": 8},
+            accounting=name,
+        )
+        for name in ("vcube-ps", "srpt")
+    ]  # fmt: skip
+    axes = drawn_on(CROWDED, experiment(plot=[CROWDED], paper=paper), rows(), [])
+    assert [text.get_text() for text in axes.texts if text.get_text()[:2] == "97"] == ["97,445.5"]
+    spots = axes.collections[-1]
+    assert len(spots.get_offsets()) == 1
+
+
+def test_the_digits_are_those_that_the_paper_prints() -> None:
+    rows_of_s = {"S.II-97.5": 97.5, "J.4.3-none1": 87.2, "J.4.1-ps": 533.0}
+    paper = [
+        number(row=row, value=value, at={"protocol": "srpt", "nodes": 8})
+        for row, value in rows_of_s.items()
+    ]
+    assert [mark.text for mark in marks(experiment(paper=paper), LATENCY)] == [
+        "97.5", "87.2", "533",
+    ]  # fmt: skip
+
+
+def test_a_diamond_has_the_colour_of_its_curve() -> None:
+    from matplotlib.colors import to_hex
+
+    paper = [number(value=533), number(what="b", value=400, at={"protocol": "srpt", "nodes": 64})]
+    axes = drawn_on(LATENCY, experiment(paper=paper), rows(), [])
+    assert [to_hex(colour) for colour in axes.collections[-1].get_edgecolors()] == [
+        PROTOCOL_COLOURS["vcube-ps"], PROTOCOL_COLOURS["srpt"],
+    ]  # fmt: skip
+
+
+def test_a_printed_limit_of_all_points_is_a_line() -> None:
+    paper = [
+        number(
+            value=1.4, unit="%", form="more", bound="up to", fold="max", over=["nodes"],
+            at={"protocol": "srpt"}, versus={"protocol": "vcube-ps"}, until=64.0,
+        )
+    ]  # fmt: skip
+    axes = drawn_on(RATIO, experiment(plot=[RATIO], paper=paper), rows(), [])
+    ends = [segment.tolist() for drawn in axes.collections for segment in drawn.get_segments()
+            if segment[0][1] == segment[1][1]]  # fmt: skip
+    assert ends == [[[-0.45, 1.014], [1.45, 1.014]]], "up to 64 nodes"
+    assert "\u2264 1.4\u202f% more" in [text.get_text() for text in axes.texts]
+
+
+def test_an_interval_of_a_share_ends_at_nothing_and_at_all() -> None:
+    shares = replace_plot(LATENCY, y_label="events (%)")
+    some = [replace(row, mean=row.mean / 6, ci=90.0) for row in rows()]
+    axes = drawn_on(shares, experiment(paper=[]), some, [])
+    ends = [y for drawn in axes.containers for segment in drawn.lines[2][0].get_segments()
+            for _, y in segment]  # fmt: skip
+    assert (min(ends), max(ends)) == pytest.approx((0.0, 100.0))
+    assert axes.get_ylim() == (0.0, 105.0)
+    wide = drawn_on(LATENCY, experiment(paper=[]), some, [])
+    assert wide.get_ylim()[1] > 150, "no share"
+
+
+def test_a_bar_without_a_height_has_a_zero() -> None:
+    plot = replace_plot(BARS, y="latency_mean", log_y=False)
+    some = [
+        replace(row, mean=0.0, ci=0.0) if row.settings["nodes"] == 64 else row for row in rows()
+    ]
+    axes = drawn_on(plot, experiment(plot=[plot], paper=[]), some, [])
+    assert [text.get_text() for text in axes.texts] == ["0", "0"]
+
+
+TIMES = replace_plot(DELAYS, kind="timeline")
+
+
+def test_a_timeline_of_many_points_has_bands_and_one_of_few_has_markers() -> None:
+    from matplotlib.collections import PolyCollection
+
+    few = [replace(row, n=2) if row.settings["wait"] == 1 else row for row in histogram()]
+    for counts, dense in ((histogram(buckets=200), True), (few, False)):
+        axes = drawn_on(TIMES, experiment(plot=[TIMES]), [], counts)
+        bands = [drawn for drawn in axes.collections if isinstance(drawn, PolyCollection)]
+        assert len(bands) == (2 if dense else 0)
+        assert len(axes.containers) == (0 if dense else 2)
+        opened = [line for line in axes.lines if line.get_markerfacecolor() == PAPER]
+        assert bool(opened) == (not dense)
+        drawing = draw(experiment(plot=[TIMES]), TIMES, [], counts)
+        assert drawing is not None
+        assert drawing.notes[0].startswith("Bands" if dense else "Error bars")
+        assert ("Hollow: fewer than 5 seeds." in drawing.notes) == (not dense)
+
+
+def test_sizes_in_bins_stand_at_the_middle_of_their_bins() -> None:
+    bins = replace_plot(TIMES, bin_width=4.0, diagonal="no change")
+    counts = [replace(row, bucket=row.bucket + 1) for row in histogram(buckets=2)]
+    axes = drawn_on(bins, experiment(plot=[bins]), [], counts)
+    xs = [container.lines[0].get_xdata().tolist() for container in axes.containers]
+    assert xs == [[2.0, 4.0], [2.0, 4.0]]
+    (line,) = [line for line in axes.lines if line.get_label() == "no change"]
+    assert line.get_xydata().tolist() == [[2.0, 2.0], [4.0, 4.0]]
+
+
+def test_a_presets_correlation_stands_at_its_value() -> None:
+    plot = replace_plot(LATENCY, x="correlation", log_x=False, series=["universe"])
+    some = [
+        Row("4.1", {"universe": name, "correlation": x}, "latency_mean", 1.0, 0.1, 5)
+        for name in ("L8", "W8", "grid")
+        for x in (-1.0, 0.7)
+    ]
+    found = {
+        curve.label: [point.x for point in curve.points]
+        for curve in curves_of(experiment(plot=[plot]), plot, some).curves
+    }
+    assert found == {"L8": [0.5, 0.7], "W8": [0.7, 0.9], "grid": [0.7]}
+
+
+def test_a_logarithmic_axis_of_curves_shows_a_zero_if_it_is_asked_to() -> None:
+    plot = replace_plot(LATENCY, log_y=True, zero=True)
+    zero = [replace(row, mean=0.0, ci=0.0) if row.settings["nodes"] == 8 else row for row in rows()]
+    one = experiment(plot=[plot], paper=[])
+    assert curves_of(one, plot, zero).dropped == 0
+    axes = drawn_on(plot, one, zero, [])
+    assert axes.get_ylim()[0] < 0
+    assert not axes.containers[0].lines[0].get_clip_on(), "a marker at the edge is whole"
+
+
+def test_a_bar_alone_in_its_class_stands_above_its_label() -> None:
+    counts = [
+        HistogramRow("4.1", {"wait": wait}, "delay", bucket, 10.0, 0.0, 5)
+        for wait, bucket in ((1, 0), (10, 1), (1, 2), (10, 2))
+    ]
+    axes = drawn_on(DELAYS, experiment(plot=[DELAYS]), [], counts)
+    middles = sorted(patch.get_x() + patch.get_width() / 2 for patch in axes.patches)
+    assert middles == pytest.approx([0.0, 1.0, 1.8, 2.2])
+
+
+def test_a_number_of_several_readings_stands_at_the_bar_of_the_one_that_has_one() -> None:
+    """Table 1: with ACKs queued no node has a queue of up to 8."""
+    counted = replace_plot(DELAYS, marks_at={"latency_mean": 0})
+    counts = [
+        HistogramRow("4.1", {"wait": wait}, "delay", bucket, 10.0, 0.0, 5)
+        for wait, bucket in ((1, 0), (5, 0), (5, 1), (10, 1))
+    ]
+    paper = [number(value=19, at={"wait": wait}, accounting=f"{wait}") for wait in (1, 10)]
+    axes = drawn_on(counted, experiment(plot=[counted], paper=paper), [], counts)
+    (spots,) = axes.collections
+    assert spots.get_offsets().tolist() == [[pytest.approx(-0.2), 19.0]]
+
+
+def test_a_legend_stands_right_above_the_axes() -> None:
+    """Also beside a figure whose legend has more lines."""
+    many = replace_plot(LATENCY, name="m", series=["protocol", "hop"], y="pub_messages")
+    wide = [
+        replace(row, settings={**row.settings, "hop": hop}) for row in rows() for hop in range(9)
+    ]
+    some = [*rows(), *(row for row in wide if row.metric == "pub_messages")]
+    one = experiment(plot=[LATENCY, many], paper=[])
+    for figure in figures.figures_of(one, some).values():
+        (legend,) = figure.legends
+        gap = legend.get_window_extent().y0 - figure.axes[0].get_window_extent().y1
+        assert 0 <= gap < 0.2 * figure.dpi
 
 
 # -- words ----------------------------------------------------------------------------------------

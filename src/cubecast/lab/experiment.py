@@ -99,6 +99,16 @@ class Plot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Values are shown as multiples of those at the points that have these settings instead."""
     level: dict[str, Value] = {}
     """Curves with these settings do not depend on x: each is drawn as a line from side to side."""
+    order: list[Value] = []
+    """The order of words on the axis and of the first series, where it is not that of the grid."""
+    from_zero: bool = True
+    """Whether a linear axis begins at zero."""
+    zero: bool = False
+    """Whether a logarithmic axis shows zero too: it is linear below 1.  Of dots it always does."""
+    bin_width: float = 1.0
+    """Of a timeline by sizes: a bin ends at so many times its bucket, and stands at its middle."""
+    diagonal: str = ""
+    """The name of the line y = x, if it is drawn."""
 
     def metrics(self) -> list[str]:
         return [self.y] if isinstance(self.y, str) else self.y

@@ -13,11 +13,18 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from cubecast.lab.cells import Value
 from cubecast.lab.experiment import Plot
 from cubecast.lab.report.curve_styles import Size
-from cubecast.lab.report.curves import Curves, shows_shares
+from cubecast.lab.report.curves import Curves, is_percentage, shows_shares
 from cubecast.lab.report.wording import PROTOCOL_NAMES, plain, setting_text, spaced
 
 POWERS_FROM = 65_536
 """Axes that reach this far in powers of two are labelled 2^k."""
+
+LETTERS = 12
+"""So many letters of ticks fit into an inch."""
+LONGEST_LABEL = 36
+"""The letters that fit beside the axes; a longer label has several lines."""
+MOST_PER_CENT = 105
+"""The end of an axis of shares: 100 % and a little room."""
 
 
 def label_axes(axes: Any, plot: Plot) -> None:
@@ -26,7 +33,7 @@ def label_axes(axes: Any, plot: Plot) -> None:
     counts = "count per run" if plot.kind == "histogram" else metrics
     unit = " (%)" if shows_shares(plot) and "%" not in plot.y_label else ""
     axes.set_xlabel((plot.x_label or spaced(plot.x)).replace("$", r"\$"))
-    axes.set_ylabel(((plot.y_label or counts) + unit).replace("$", r"\$"))
+    axes.set_ylabel(fill((plot.y_label or counts) + unit, LONGEST_LABEL).replace("$", r"\$"))
 
 
 def scale_y(axes: Any, plot: Plot, shown: Curves, printed: Iterable[float] = ()) -> None:
@@ -34,7 +41,7 @@ def scale_y(axes: Any, plot: Plot, shown: Curves, printed: Iterable[float] = ())
     values = [*(point.y for point in shown.points), *printed]
     # Ratios that are all about 1 need no decades.
     in_decades = plot.log_y and not (plot.ratio_to and max(values) < 2 * min(values))
-    if in_decades and min(values) == 0:
+    if in_decades and (min(values) == 0 or plot.zero):
         _from_zero_in_decades(axes, max(values))
         return
     if in_decades:
@@ -49,8 +56,11 @@ def scale_y(axes: Any, plot: Plot, shown: Curves, printed: Iterable[float] = ())
     if plot.ratio_to:
         axes.axhline(1.0, color=axes.spines["left"].get_edgecolor(), linewidth=0.8, zorder=1)
         axes.margins(y=0.15)
+    elif not plot.from_zero:
+        axes.margins(y=0.12)
     elif min(values) >= 0:
-        axes.set_ylim(0, max(axes.get_ylim()[1], 1.1 * max(values)))
+        top = max(axes.get_ylim()[1], 1.1 * max(values))
+        axes.set_ylim(0, min(top, MOST_PER_CENT) if is_percentage(plot, shown) else top)
 
 
 def _from_zero_in_decades(axes: Any, most: float) -> None:
@@ -72,9 +82,11 @@ def scale_x(axes: Any, plot: Plot, shown: Curves, size: Size) -> None:
     if plot.log_x and all(is_power(x) for x in numbers):
         axes.set_xscale("log", base=2)
         step = math.ceil(len(numbers) / size.most_ticks)
-        axes.xaxis.set_major_locator(FixedLocator(numbers[::-1][::step][::-1]))
-        axes.xaxis.set_minor_locator(NullLocator())
         large = max(numbers) >= POWERS_FROM
+        while not large and len("   ".join(map(plain, numbers[::-step]))) > LETTERS * size.width:
+            step += 1
+        axes.xaxis.set_major_locator(FixedLocator(numbers[::-step][::-1]))
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(
             FuncFormatter(
                 lambda x, _: rf"$\mathdefault{{2^{{{math.log2(x):.0f}}}}}$" if large else plain(x)

@@ -10,15 +10,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TypeAlias
 
 from cubecast.lab.cells import Settings, Value
 from cubecast.lab.experiment import OF_HISTOGRAMS, Experiment, Plot, matches
 from cubecast.lab.report.data import HistogramRow
 from cubecast.lab.report.wording import metric_label, setting_label, spaced, varying
+from cubecast.lab.stan import PRESET
 from cubecast.lab.verdicts import Row
+from cubecast.overlay.universes.presets import PRESETS
 
 METRIC = "metric"
 """The part of a curve's name that distinguishes the metrics of one plot."""
@@ -118,10 +121,19 @@ def curves_of(experiment: Experiment, plot: Plot, rows: Iterable[Row]) -> Curves
     samples = [
         _Sample({**row.settings, METRIC: row.metric}, MeasuredPoint(x, row.mean, row.ci, row.n))
         for row in rows
-        if (x := row.settings.get(plot.x)) is not None
+        if (x := _x_of(plot, row.settings)) is not None
     ]
     series = [*plot.series, METRIC] if len(metrics) > 1 else plot.series
     return _collect(experiment, plot, samples, series)
+
+
+def _x_of(plot: Plot, settings: Settings) -> Value | None:
+    """Where a point stands.  A correlation of -1 stands for that of the universe's preset."""
+    x = settings.get(plot.x)
+    if plot.x == "correlation" and x == PRESET:
+        parameters = PRESETS.get(str(settings.get("universe")))
+        return None if parameters is None else parameters.correlation
+    return x
 
 
 def _ratios(base: Settings, rows: Sequence[Row]) -> list[Row]:
@@ -158,7 +170,8 @@ def buckets_of(experiment: Experiment, plot: Plot, rows: Iterable[HistogramRow])
     for row in own:
         total = totals[_identity(row.settings)]
         scale = 100.0 / total if shows_shares(plot) and total else 1.0
-        point = MeasuredPoint(row.bucket, row.mean * scale, row.ci * scale, row.n)
+        x = row.bucket if plot.bin_width == 1 else row.bucket * plot.bin_width**0.5
+        point = MeasuredPoint(x, row.mean * scale, row.ci * scale, row.n)
         samples.append(_Sample(row.settings, point))
     shown = _collect(experiment, plot, samples, plot.series)
     if plot.kind == "cumulative":
@@ -171,6 +184,12 @@ def shows_shares(plot: Plot) -> bool:
     return plot.kind == "cumulative" or (
         plot.kind == "histogram" and plot.y_label.startswith("share")
     )
+
+
+def is_percentage(plot: Plot, shown: Curves) -> bool:
+    """Whether a figure shows shares in per cent, which are from 0 to 100."""
+    named = shows_shares(plot) or (plot.kind not in OF_HISTOGRAMS and "%" in plot.y_label)
+    return named and all(0 <= point.y <= 100 for point in shown.points)
 
 
 def _cumulated(curve: Curve) -> Curve:
@@ -215,7 +234,7 @@ def _collect(
 ) -> Curves:
     shown = [sample for sample in samples if _can_be_shown(plot, sample.point)]
     series = [*series, *_unnamed(shown, series, plot.x)]
-    order = order_of(experiment, plot.metrics())
+    order = order_of(experiment, plot.metrics(), dict.fromkeys((plot.x, *series[:1]), plot.order))
     groups: dict[Key, list[MeasuredPoint]] = {}
     for sample in shown:
         key = tuple((name, sample.settings[name]) for name in series if name in sample.settings)
@@ -234,11 +253,16 @@ def _collect(
     return Curves(tuple(curves), tuple(sorted(xs.values(), key=by_x)), dropped)
 
 
+def shows_zero(plot: Plot) -> bool:
+    """Whether a logarithmic axis is linear below 1, so that it has a zero."""
+    return plot.log_y and (plot.zero or plot.kind == "dots")
+
+
 def _can_be_shown(plot: Plot, point: MeasuredPoint) -> bool:
     if not math.isfinite(point.y):
         return False
-    if plot.log_y and (point.y < 0 if plot.kind == "dots" else point.y <= 0):
-        return False  # Of dots, the axis is linear below 1, so that it has a zero.
+    if plot.log_y and (point.y < 0 if shows_zero(plot) else point.y <= 0):
+        return False
     if plot.kind != "lines":  # Others stand side by side, whatever is below them.
         return True
     return not (plot.log_x and isinstance(point.x, int | float) and point.x <= 0)
@@ -267,12 +291,17 @@ Rank: TypeAlias = tuple[int, float, str]
 
 
 def order_of(
-    experiment: Experiment, metrics: Sequence[Value]
+    experiment: Experiment,
+    metrics: Sequence[Value],
+    first: Mapping[str, Sequence[Value]] = MappingProxyType({}),
 ) -> Callable[[str], Callable[[Value], Rank]]:
-    """How values of a setting are ordered: words as the grid lists them, numbers by size."""
+    """How values of a setting are ordered: words as the grid lists them, numbers by size.
+
+    Words in `first` come before others.
+    """
 
     def order(name: str) -> Callable[[Value], Rank]:
-        listed = list(metrics) if name == METRIC else []
+        listed = [*first.get(name, ()), *(metrics if name == METRIC else ())]
         for block in experiment.grid:
             listed += block.axes.get(name, [])
 

@@ -34,10 +34,13 @@ from cubecast.lab.report.curve_styles import (
     WidthName,
     style,
 )
-from cubecast.lab.report.curves import FEW_SEEDS, Curves, shown_in
+from cubecast.lab.report.curves import FEW_SEEDS, Curves, shown_in, shows_zero
 from cubecast.lab.report.data import HistogramRow
-from cubecast.lab.report.paper_marks import marks
-from cubecast.lab.report.plots import PRINTED, are_many, draw_on, errors_of
+from cubecast.lab.report.diamonds import LIMIT, PRINTED
+from cubecast.lab.report.labels import settle
+from cubecast.lab.report.lines import are_dense, are_marked, errors_of, shifts_of
+from cubecast.lab.report.paper_marks import Mark, marks
+from cubecast.lab.report.plots import are_many, draw_on
 from cubecast.lab.report.wording import NARROW, plain, rounded
 from cubecast.lab.verdicts import Row
 
@@ -172,16 +175,17 @@ def _sketch(
     axes = figure.add_axes((0.12, 0.15, 0.86, size.plot_height / (size.plot_height + 1.0)))
     printed = draw_on(axes, plot, shown, marks(experiment, plot), size)
     label_axes(axes, plot)
-    _add_legend(figure, axes, size)
+    _add_legend(figure, axes, size, (plot.diagonal, PRINTED, LIMIT))
+    settle(axes)
     return _Sketch(figure, axes, notes_of(plot, shown, printed))
 
 
-def _add_legend(figure: Any, axes: Any, size: Size) -> None:
-    """Add a legend above the axes, where it hides nothing: the curves, then the diamonds."""
+def _add_legend(figure: Any, axes: Any, size: Size, last: Sequence[str]) -> None:
+    """Add a legend above the axes, where it hides nothing: the curves, then what is no curve."""
     pairs = list(zip(*axes.get_legend_handles_labels(), strict=True))
     if len(pairs) < 2:
         return
-    pairs.sort(key=lambda pair: pair[1] == PRINTED)
+    pairs.sort(key=lambda pair: pair[1] in last)
     handles = [_without_error_bar(handle) for handle, _ in pairs]
     labels = [label for _, label in pairs]
     widest = max(len(text) for text in labels)
@@ -189,8 +193,8 @@ def _add_legend(figure: Any, axes: Any, size: Size) -> None:
     lines = math.ceil(len(labels) / max(1, int(room / (widest + 7))))
     columns = math.ceil(len(labels) / lines)
     figure.legend(
-        handles, labels, loc="upper left", bbox_to_anchor=(0, 1), ncols=columns, columnspacing=1.6,
-        borderpad=0.2, borderaxespad=0.2, labelspacing=0.35,
+        handles, labels, loc="lower left", bbox_to_anchor=(0, 0.9), ncols=columns,
+        columnspacing=1.6, borderpad=0.2, borderaxespad=0.2, labelspacing=0.35,
     )  # fmt: skip
 
 
@@ -213,18 +217,31 @@ def _margins(sketch: _Sketch) -> _Margins:
         left=(inside.x0 - whole.x0) / dpi + PAD,
         right=max(0.0, whole.x1 - inside.x1) / dpi + PAD,
         bottom=(inside.y0 - whole.y0) / dpi + PAD,
-        top=(max(0.0, whole.y1 - inside.y1) + sum(legends)) / dpi + 2 * PAD,
+        top=_above(sketch) + sum(legends) / dpi + 2 * PAD,
     )
+
+
+def _above(sketch: _Sketch) -> float:
+    """How far ticks and labels rise above the axes, in inches."""
+    renderer = sketch.figure.canvas.get_renderer()
+    whole = sketch.axes.get_tightbbox(renderer)
+    over = whole.y1 - sketch.axes.get_window_extent(renderer).y1
+    return max(0.0, float(over)) / float(sketch.figure.dpi)
 
 
 def _place(sketch: _Sketch, margins: _Margins, size: Size) -> None:
     height = margins.bottom + size.plot_height + margins.top
     inside = size.width - margins.left - margins.right
+    above = _above(sketch)
     sketch.figure.set_size_inches(size.width, height)
     sketch.axes.set_position((
         margins.left / size.width, margins.bottom / height,
         inside / size.width, size.plot_height / height,
     ))  # fmt: skip
+    for legend in sketch.figure.legends:
+        foot = (margins.bottom + size.plot_height + above + PAD) / height
+        legend.set_bbox_to_anchor((0, foot), transform=sketch.figure.transFigure)
+    settle(sketch.axes)
 
 
 def _saved(figure: Any, kind: str) -> bytes:
@@ -248,21 +265,31 @@ def save(drawing: Drawing | None, stem: Path, formats: Sequence[str]) -> None:
 # -- captions -------------------------------------------------------------------------------------
 
 
-def notes_of(plot: Plot, shown: Curves, printed: bool) -> tuple[str, ...]:
+def notes_of(plot: Plot, shown: Curves, printed: Sequence[Mark]) -> tuple[str, ...]:
     """The notes that a reader of a figure needs."""
     notes = [_note_of_seeds(plot, shown)]
     few = [point.few for point in shown.points]
-    drawn = plot.kind in ("lines", "bars", "dots")
+    drawn = plot.kind in ("bars", "dots") or are_marked(plot, shown)
     if any(few) and not all(few) and drawn:
         notes.append(f"Hollow: fewer than {FEW_SEEDS} seeds.")
     elif all(few) and shown.seeds[1] > 1:
         notes.append("So few seeds tell little" + ("; all points are hollow." if drawn else "."))
-    if printed:
+    if any(mark.x is not None for mark in printed):
         notes.append("Diamonds: the numbers that the paper prints.")
+    if any(mark.x is None for mark in printed):
+        notes.append("Dotted: a limit that the paper prints.")
+    if are_marked(plot, shown) and any(shifts_of(plot, shown, SIZES["page"])):
+        notes.append("Curves stand a little apart at the same x.")
+    if plot.kind == "cumulative":
+        notes.append("Sums have no intervals: those of their parts are not independent.")
+    if not plot.from_zero:
+        notes.append("The axis does not begin at zero.")
+    if plot.bin_width > 1:
+        notes.append("Each point stands in the middle of its bin.")
     if shown.cut is not None:
         last, share = shown.cut
         notes.append(f"Up to {rounded(100 * share)}{NARROW}% of a curve lies beyond {plain(last)}.")
-    if plot.kind == "dots" and plot.log_y and any(point.y == 0 for point in shown.points):
+    if shows_zero(plot) and (plot.zero or any(point.y == 0 for point in shown.points)):
         notes.append("The axis is linear below 1.")
     if shown.dropped:
         what = "points are" if shown.dropped > 1 else "point is"
@@ -275,9 +302,9 @@ def _note_of_seeds(plot: Plot, shown: Curves) -> str:
     seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     if most == 1:
         return "One seed per point: no confidence intervals."
-    if not any(errors_of(plot, curve.points) for curve in shown.curves):
+    if not any(errors_of(plot, shown, curve.points) for curve in shown.curves):
         return f"Means over {seeds} seeds."
-    banded = plot.kind == "histogram" and are_many(plot, shown)
+    banded = are_dense(plot, shown) or (plot.kind == "histogram" and are_many(plot, shown))
     return f"{'Bands' if banded else 'Error bars'}: 95 % confidence intervals over {seeds} seeds."
 
 

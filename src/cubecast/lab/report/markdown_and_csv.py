@@ -56,7 +56,7 @@ def markdown_of(
         lines += [_escaped(" ".join(experiment.about.split())), ""]
         for figure in figures[experiment.id]:
             lines += [f"![{_escaped(figure.title)}]({figure.file})", ""]
-            lines += [f"*{_escaped(' '.join(figure.notes))}*", ""]
+            lines += [caption_of(figure), ""]
         own = judged[experiment.id]
         lines += _verdict_lines(HEAD, own.lines)
         if own.claims:
@@ -70,6 +70,12 @@ def markdown_of(
     lines += _missing_lines(findings)
     lines += ["## How this was made", "", *map(_made_line, findings.provenance)]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def caption_of(figure: Figure) -> str:
+    """The title in italics, as a reader of the page sees it, and the notes."""
+    notes = _escaped(" ".join(figure.notes))
+    return f"*{_escaped(figure.title.rstrip('.'))}.* {notes}".rstrip()
 
 
 def _missing_lines(findings: Findings) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from cubecast.lab.cells import Settings, Value
 from cubecast.lab.papers import Printed, rows
+from cubecast.lab.stan import PRESET
 from cubecast.lab.verdicts import Verdict
 
 MINUS, NARROW, TIMES = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}", "\N{MULTIPLICATION SIGN}"
@@ -53,6 +54,8 @@ def setting_label(name: str, value: Value) -> str:
         return f"median session {plain(float(value) / 60)} min" if value else "static"
     if name == "buffer" and isinstance(value, int):
         return f"buffer {plain(value)}" if value >= 0 else "infinite buffer"
+    if name == "correlation" and value == PRESET:
+        return "correlation of the preset"
     if name == "span":
         return f"within {plain(float(value))} u.t."
     if name in SHARES and isinstance(value, float):
