@@ -114,7 +114,9 @@ class Siege:
         with closing_children(starts) as nodes:
             addresses = self._begin(nodes)
             self._churn = Churn(self._visitors, self._terms, addresses, self._on_killed)
-            self._moles = Moles(self._terms, addresses) if "members" in self._groups else None
+            self._moles = (
+                Moles(self._terms, addresses, seconds) if "members" in self._groups else None
+            )
             try:
                 self._start_others(addresses)
                 self._go_on(nodes, seconds)
