@@ -43,7 +43,7 @@ from cubecast.protocol import port
 from cubecast.protocol.cluster import detector
 from cubecast.protocol.cluster.absence import MAX_ABSENT
 from cubecast.protocol.cluster.agreement import MAX_SLOTS as MAX_MEMBERS
-from cubecast.protocol.cluster.belief import MAX_EPOCH
+from cubecast.protocol.cluster.belief import MAX_EPOCH, MAX_LEAP
 from cubecast.protocol.cluster.knowledge import MAX_NEWS
 from cubecast.protocol.cluster.views import (
     Ballot,
@@ -343,7 +343,10 @@ LIMITS = [
     ("unread frames of a stream, in a `Report`", f"{MAX_UNREAD}"),
     ("sequence numbers", f"below 2^{MAX_NUMBER.bit_length() - 1}"),
     ("epochs in messages about views", f"below 2^{MAX_EPOCH.bit_length() - 1}:"),
-    ("rounds of ballots", f"below 2^{MAX_NUMBER.bit_length() - 1}, and at most 2^20"),
+    (
+        "rounds of ballots",
+        f"below 2^{MAX_NUMBER.bit_length() - 1}, and at most 2^{MAX_LEAP.bit_length() - 1} above the",
+    ),
     ("names and sets in an answer", f"{mib(MAX_LISTING)} before JSON (name + {ENTRY} + "),
     ("messages of a frame", f"{MAX_MESSAGES:,}"),
     ("a topic's name", f"{MAX_TOPIC:,} characters"),
