@@ -181,6 +181,29 @@ def test_a_stranger_with_the_name_of_a_later_life_evicts_no_member() -> None:
     assert view.has("n1")
 
 
+def test_a_newcomer_that_is_restarted_while_it_waits_takes_its_own_place() -> None:
+    """It proves that it is there; what waited at its address before is dropped."""
+    world = Members(3)
+    world.ports.append(Hand(world, 3))
+    who = Who("second", "3", 2)
+    member = Member(
+        -1, world.ports[3], view=None, who=who, config=CONFIG, epochs=EPOCHS, seeds=("0",)
+    )
+    world.members.append(member)
+    say(world, 2, 0, Enter(Who("first", "3", 1), -1))
+    world.hand_over(kind("enter"))
+    leader = world.members[0]._agreement
+    assert leader is not None
+    assert list(leader._admission.entering) == ["first"]
+    member.on_wake(world.now)
+    for _ in range(4):
+        world.hand_over(kind("enter", "doubt"))
+    assert list(leader._admission.entering) == ["second"]
+    assert world.members[0].marks["entry replaced by a later life"] == 1
+    world.settle()
+    assert world.masks() == [0b1111] * 4
+
+
 # -- clusters --------------------------------------------------------------------------------------
 
 

@@ -88,7 +88,7 @@ class Membership:
         self._view = core.context.view
         self._marks = core.context.marks
         self._questions = Questions(core.topic, core.context.node, waves)
-        self._leaves = Leaves(core, self._questions, lambda peer: self._note(peer, False, False))
+        self._leaves = Leaves(core, self._questions, self._note)
         self.keeper: ValueKeeper = keeper
         core.context.consult(self)
 
@@ -338,7 +338,7 @@ class Membership:
         self.members &= ~(1 << peer)
         self.core.outgoing.lose_members(1 << peer, now)
 
-    def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
+    def _note(self, peer: NodeId, joined: bool = False, lossy: bool = False) -> None:
         self._meanwhile[peer] = joined, lossy
         self._questions.overtake(peer)
         self.core.outgoing.laggards.meet(peer, lossy and joined)
