@@ -528,8 +528,8 @@ class SpeaksAsIfItHadReadNothing(Member):
 
 
 class PerPublisher(Membership):
-    def apply(self, wave: Wave) -> Contribution:
-        answer = super().apply(wave)
+    def apply(self, wave: Wave, sender: NodeId, now: Time) -> Contribution:
+        answer = super().apply(wave, sender, now)
         if wave.op is not Op.JOIN:
             return answer
         own, live = self.core.outgoing.own, self.core.context.view.is_live

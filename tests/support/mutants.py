@@ -18,7 +18,7 @@ from typing import Any
 
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.messages import Frame, Op, Wave
-from cubecast.protocol.port import NodeId, Port, Seq, Stream
+from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.subscriptions.links import Links
 from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.protocol.subscriptions.waves import Contribution, Gathering
@@ -186,8 +186,8 @@ class ReducesTheFrontierTooFar(CubecastNode):
 
 
 class AnswersForItself(Membership):
-    def apply(self, wave: Wave) -> Contribution:
-        answer = super().apply(wave)
+    def apply(self, wave: Wave, sender: NodeId, now: Time) -> Contribution:
+        answer = super().apply(wave, sender, now)
         if wave.op is not Op.JOIN:
             return answer
         own = {

@@ -345,7 +345,7 @@ LIMITS = [
     ("epochs in messages about views", f"below 2^{MAX_EPOCH.bit_length() - 1}:"),
     (
         "rounds of ballots",
-        f"below 2^{MAX_NUMBER.bit_length() - 1}, and at most 2^{MAX_LEAP.bit_length() - 1} above the",
+        f"below 2^{MAX_NUMBER.bit_length() - 1}, and at most 2^{MAX_LEAP.bit_length() - 1} above",
     ),
     ("names and sets in an answer", f"{mib(MAX_LISTING)} before JSON (name + {ENTRY} + "),
     ("messages of a frame", f"{MAX_MESSAGES:,}"),
