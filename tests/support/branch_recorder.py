@@ -2,8 +2,8 @@
 
     python -m pytest -p support.branch_recorder --branches FILE TESTS
 
-runs those of the tests that have neither parameters nor marks, and no fixture but `monkeypatch`,
-and writes the counts as JSON.
+runs those of the tests that have no fixture but `monkeypatch`, and no mark, and writes the counts
+as JSON.
 """
 
 from __future__ import annotations
@@ -52,9 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item
         for item in items
         if isinstance(item, pytest.Function)
-        and {*item.fixturenames} <= {"monkeypatch"}
-        and not hasattr(item.function, "pytestmark")
+        and {*item.fixturenames} <= {"monkeypatch", *_parameters(item)}
+        and all(mark.name == "parametrize" for mark in item.iter_markers())
     ]
+
+
+def _parameters(item: pytest.Function) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 @pytest.hookimpl(wrapper=True)
