@@ -208,6 +208,16 @@ def test_a_ballot_beside_a_mute_leader_excludes_no_honest_node(push: int, liar: 
     assert {said[0] for node in range(1, 6) for said in mute(world, node)} == {0}
 
 
+def test_a_ballot_of_who_may_lead_later_has_the_leader_asked() -> None:
+    toys = Toys(4)
+    follower, view = toys.toys[2], toys.toys[2].epochs.view
+    follower.epochs.on_prepare(Prepare(Ballot(MAX_LEAP, 1), view.id, view.mask), 1, 0)
+    assert follower.epochs.promised == view.id.ballot
+    assert toys.flying == [(2, 0, Stuck(view.id))]
+    assert follower.marks["ballot of who may lead later"] == 1
+    assert not follower.doubts
+
+
 def test_a_silent_member_is_not_waited_for_longer_after_a_mute_leader() -> None:
     """No node was brought to a ballot that others do not believe."""
     world = world_of(5)
