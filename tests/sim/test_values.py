@@ -107,6 +107,15 @@ def test_only_who_comes_back_after_the_subscription_began_need_not_be_asked() ->
     assert judge(late, ValueLog(KEPT, [hand])) == []
 
 
+def test_who_was_excluded_while_the_wave_ran_need_not_be_asked_though_it_is_back() -> None:
+    """The wave begins anew in the view without it; a view with one more excuses no node."""
+    hand = Handing(6, 2, T, None, (), True)
+    begin = [*STORY[:2], view(0b101), STORY[2]]
+    assert judge([*begin, view(0b100), view(0b101), *STORY[3:]], ValueLog(KEPT, [hand])) == []
+    [found] = judge([*begin, view(0b111), view(0b101), *STORY[3:]], ValueLog(KEPT, [hand]))
+    assert "node 0 kept 1, which is newer" in found
+
+
 @pytest.mark.parametrize("end", [view(0), Record("crash", 0, 2)], ids=["it left", "it crashed"])
 def test_a_node_that_subscribes_before_its_next_life_has_a_view_is_held_to_its_first_view(
     end: Record,

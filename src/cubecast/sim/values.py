@@ -10,7 +10,7 @@ A `ValueLog` records what happened; `judge` reads it beside the trace.  Properti
    neither the value nor one of its causes; and of two values that it gets one after the other, by
    delivery or by hand, the later one is no cause of the earlier one.
 2. *Newest first.*  A node that joins is handed a value whose stamp is not below that of any value
-   kept by a node that is in its view when it subscribes and still when it has joined; or that value
+   kept by a node that is in its view from when it subscribes until it has joined; or that value
    is delivered to it afterwards, or reported as lost.  A node that is in no view when it subscribes
    is held to the first view that it installs.
 3. *Causal order implies the order of stamps.*  A value has a higher stamp than its causes.
@@ -239,6 +239,14 @@ class _Lives:
         after = (members for at, members in views if at >= position and members)
         return next(after, 0)
 
+    def throughout(self, node: NodeId, start: int, end: int) -> int:
+        """The members of all its views between: when one is excluded, its waves begin anew."""
+        mask = -1
+        for at, members in self._views.get(node, ()):
+            if start <= at < end and members:
+                mask &= members
+        return mask
+
     def subscribed(self, node: NodeId, topic: Topic, position: int) -> int:
         """The position where the subscription that stands at `position` was asked for."""
         return max(
@@ -261,6 +269,7 @@ def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
         asked = lives.subscribed(one.node, one.topic, one.position)
         # A wave visits the view it began in: a member that comes back meanwhile is not asked.
         view = lives.first_view(one.node, asked) & lives.view(one.node, one.position)
+        view &= lives.throughout(one.node, asked, one.position)
         for kept in by_topic.get(one.topic, ()):
             if (
                 kept.position <= asked
