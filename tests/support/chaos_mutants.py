@@ -213,7 +213,7 @@ class DecidesAgain(ViewAgreement):
         return super().on_install(install, now)
 
 
-@mutant("liveness", 258)
+@mutant("liveness", 1)
 class DecidesTwice(Member):
     """Does not tell a successor what was decided before, and lets it decide anew."""
 
@@ -301,7 +301,7 @@ class Hasty(ViewAgreement):
         super()._decide_if_complete(now)
 
 
-@mutant("loss-reports", 93)
+@mutant("loss-reports", 161)
 class DecidesByMajority(Member):
     """Does not wait for the reports of all who stay."""
 

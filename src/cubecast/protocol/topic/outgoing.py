@@ -299,9 +299,8 @@ class Outgoing:
                 news = Stable(self._topic, self.own, self._next_route, self.next_seq, stable, 0)
                 self._context.links.send(sender, news, now)
         elif inbox.stable >= 0:
-            assert inbox.branch is not None
-            route = inbox.branch.route
-            if route.epoch == self._context.view.epoch:
+            route = None if inbox.branch is None else inbox.branch.route
+            if route is not None and route.epoch == self._context.view.epoch:
                 what = self._topic, self.own, route.number, route.start, inbox.stable
                 self._context.links.send(sender, Stable(*what, 0), now)
             if self.tell_at is None:
