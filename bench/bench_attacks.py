@@ -16,7 +16,7 @@ publishes to another fresh topic and to the topic of the first.  A row has
 
 The rows `control` and `death` have no attack: they show what the machine does by itself, and what
 the death of a fifth node costs, with which some attacks begin.  A mute member is waited for
-`mute_after`, 10 s.
+`mute_after`, 10 s; a mute leader, which is to let a newcomer in, for some 50 s; its row takes 75.
 
     python bench/bench_attacks.py
     python bench/bench_attacks.py --only epoch,mute --json attacks.json

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
 from siege.grounds import Grounds
+from siege.moles import Mole
 from siege.terms import STEADY, Terms, read_payload
 
 from attacks.bystander import Gaps
@@ -44,6 +45,8 @@ class Scene:
     """Addresses that may be in views; any other has broken in."""
     breaches: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    leader: Mole | None = None
+    """The attacker that leads, if there is one."""
     readers: list[Gaps] = field(default_factory=list)
     """Gaps of the honest readers that are clients."""
 
@@ -94,6 +97,8 @@ class Staged(NamedTuple):
 
     attack: Attack
     seconds: float = 4.0
+    leads: bool = False
+    """Whether the attacker begins the cluster, so that it leads."""
 
 
 async def control(scene: Scene) -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
+from siege.moles import Mole
 from siege.terms import Terms
 
 from attacks.bystander import TRIES, joined
@@ -70,18 +71,27 @@ class Trials:
     async def run(self, name: str, staged: Staged) -> Row:
         """One attack on a new cluster."""
         terms = Terms(new_secret(), new_secret(), self._seed, join_timeout_s=30.0)
-        addresses = await asyncio.to_thread(self._start, terms)
+        leader = await joined(terms.config(), None, Mole) if staged.leads else None
         try:
+            first = None if leader is None else leader.address
+            addresses = await asyncio.to_thread(self._start, terms, first)
             scene = Scene(terms, addresses, self._nodes, Random(f"{self._seed}/{name}"))
+            if leader is not None:
+                scene.leader = leader
+                scene.expected.add(leader.address)
             await asyncio.sleep(CALM_S)
             return await self._measure(name, staged, scene)
         finally:
+            if leader is not None:
+                leader.kill()
             await asyncio.to_thread(self._ask, ("stop",), "stopped")
 
-    def _start(self, terms: Terms) -> list[str]:
+    def _start(self, terms: Terms, first: str | None) -> list[str]:
+        """Start all nodes; each joins the first one, or the node at `first` if there is one."""
         addresses: list[str] = []
         for node in self._nodes:
-            node.tell(("start", terms, addresses[0] if addresses else None))
+            seed = first or (addresses[0] if addresses else None)
+            node.tell(("start", terms, seed))
             addresses += gather([node], "ready", ANSWER_S)
         tell_all(self._nodes, ("talk",))
         return addresses

@@ -87,6 +87,13 @@ GHOSTS = 20
 """Newcomers that a mole invents at a time; they get places until they are suspected."""
 PAST = 20_000
 """Streams in the past of a newcomer that is too large to be an ordinary one."""
+PAST_TOPIC = "siege/past"
+"""Their topic, which no honest node is in: each stream of a topic that one reads costs it time."""
+
+
+def ghost_address(index: int) -> str:
+    """Where a newcomer that does not exist says it is."""
+    return f"127.0.0.1:{1 + index}"
 
 
 class Idle(ViewAgreement):
@@ -194,11 +201,9 @@ class Mole(Shell):
         if random.random() < 0.75:
             return []
         names = [f"{random.getrandbits(128):032x}" for _ in range(GHOSTS)]
-        asking = [
-            Enter(Who(name, f"127.0.0.1:{1 + index}", 1), -1) for index, name in enumerate(names)
-        ]
+        asking = [Enter(Who(name, ghost_address(index), 1), -1) for index, name in enumerate(names)]
         past = tuple((Stream(number % MAX_SLOTS, number), 1) for number in range(PAST))
-        asking[0] = msgspec.structs.replace(asking[0], reached={LIES: past})
+        asking[0] = msgspec.structs.replace(asking[0], reached={PAST_TOPIC: past})
         return [encode_view(enter) for enter in asking]
 
     def _leaves(self, view: View, random: Random) -> list[bytes]:
