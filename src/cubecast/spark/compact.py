@@ -167,7 +167,7 @@ def timings_of(cells: DataFrame) -> DataFrame:
 
 def sums_of(cells: DataFrame) -> dict[str, int]:
     """What the tables of these cells add up to: values of metrics, and what histograms count."""
-    counted = "aggregate(histograms, 0L, (all, one) -> all + one.count)"
+    counted = "aggregate(histograms, 0L, (total, one) -> total + one.count)"
     totals = cells.selectExpr("sum(size(metrics)) AS metrics", f"sum({counted}) AS counted").first()
     values, counts = (0, 0) if totals is None else (totals[0] or 0, totals[1] or 0)
     return {"runs": values, "points": values, "histograms": counts, "distributions": counts}
