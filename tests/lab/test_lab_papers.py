@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import re
@@ -13,6 +14,7 @@ from cubecast.lab.comparisons import UNKNOWN
 from cubecast.lab.experiment import shipped
 from cubecast.lab.papers import PaperError, Printed, papers, row, rows
 from cubecast.lab.papers.table import _check
+from support.paths import ROOT
 
 SHIPPED = shipped()
 COMPARED = {
@@ -151,6 +153,30 @@ def test_a_reason_is_shown_by_a_grid_or_says_that_it_is_not_known() -> None:
                 assert not number.shown_by, place
             elif number.reason:
                 assert number.shown_by in SHIPPED, place
+
+
+VARIANT = re.compile(r"\b[A-Z\d]\.[A-Z\d]+(?:-[A-Za-z]\w*)+")
+"""An id of an experiment beside another one: 4.6-load, 4.2-T1-hops."""
+
+
+def test_what_shows_a_reason_has_published_points() -> None:
+    with (ROOT / "docs" / "results" / "points.csv").open(encoding="utf-8", newline="") as file:
+        published = {line["experiment"] for line in csv.DictReader(file)}
+    named: dict[str, str] = {}
+    for experiment in SHIPPED.values():
+        for number in experiment.paper:
+            named |= dict.fromkeys(filter(None, [number.shown_by]), number.row)
+            named |= dict.fromkeys(_ids_in(number.reason), number.row)
+    for one in rows().values():
+        named |= dict.fromkeys(_ids_in(one.unjudged), one.id)
+    assert {"4.6-load", "4.5-calls", "T.16-length"} <= named.keys()
+    assert not {ident: where for ident, where in named.items() if ident not in published}
+
+
+def _ids_in(text: str) -> set[str]:
+    """The experiments that a text names; a variant counts, whether there is one or not."""
+    ids = {one for one in SHIPPED if re.search(rf"(?<![\w.-]){re.escape(one)}(?![\w-]|\.\d)", text)}
+    return ids | (set(VARIANT.findall(text)) - rows().keys())
 
 
 def test_reasons_that_are_none_are_gone() -> None:

@@ -1,25 +1,18 @@
 """Results that are damaged in every way: a re-run makes them whole, or says what is missing.
 
-The files are those of real sweeps.  A few rounds run with the other tests; fifty, with processes
-that are killed at random moments, run with ``-m soak``.
+The files are those of real sweeps.  Fifty rounds, with processes that are killed, are in
+`test_results_rounds.py`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,7 +21,6 @@ import pytest
 from cubecast.lab.cells import Cell
 from cubecast.spark.compact import read_messages
 from cubecast.spark.errors import LabError, ResultsError
-from cubecast.spark.progress import Silence
 from cubecast.spark.results import Results, cell_name
 from cubecast.spark.seal import (
     DamagedError,
@@ -40,19 +32,21 @@ from cubecast.spark.seal import (
     toml_text,
 )
 from cubecast.spark.session import spark_session
-from cubecast.spark.sweep import SweepOutcome, bring_up_to_date
+from cubecast.spark.storage import Local
+from cubecast.spark.sweep import bring_up_to_date
+from support.damages import POINTS, SEEDS, WORKLOAD, Lab, bit_flipped, cut
 from support.executors import send_support
-from support.lab_toys import dies_at_four, gated, toy, toy_cells, toy_with_messages
-from support.paths import SUPPORT
-from support.processes import command_line, descendants
+from support.lab_toys import (
+    dies_at_four,
+    full_disk,
+    toy,
+    toy_cells,
+    toy_on_a_full_disk,
+    toy_with_messages,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-TOYS = SUPPORT / "lab_toys.py"
-COMPARED = ("grid.parquet", "tables/runs.parquet", "tables/histograms.parquet")
-POINTS, SEEDS = 3, 2
-ROUNDS = 50
 
 
 @pytest.fixture(scope="session")
@@ -98,118 +92,15 @@ def test_sealed_notes_read_as_they_were_written() -> None:
 # -- damage ----------------------------------------------------------------------------------------
 
 
-def emptied(path: Path, chance: random.Random) -> None:
-    path.write_bytes(b"")
-
-
-def cut(path: Path, chance: random.Random) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: chance.randrange(len(content))])
-
-
-def bit_flipped(path: Path, chance: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    at = chance.randrange(8 * len(content))
-    content[at // 8] ^= 1 << at % 8
-    path.write_bytes(content)
-
-
-def deleted(path: Path, chance: random.Random) -> None:
-    path.unlink()
-
-
-def foreign(path: Path, chance: random.Random) -> None:
-    path.write_bytes(chance.randbytes(chance.randrange(1, 5000)))
-
-
-def of_a_neighbour(path: Path, chance: random.Random) -> None:
-    others = sorted(path.parent.glob(f"[!.]*{path.suffix}"))
-    path.write_bytes(chance.choice(others).read_bytes())
-
-
-def broken_json(path: Path, chance: random.Random) -> None:
-    path.write_bytes(b'{"sweep": [')
-
-
-DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (
-    emptied, cut, bit_flipped, deleted, foreign, of_a_neighbour, broken_json,
-)  # fmt: skip
-
-
-@dataclass
-class Heard(Silence):
-    lines: list[str] = field(default_factory=list)
-
-    def tell(self, text: str) -> None:
-        self.lines.append(text)
-
-
-class Lab:
-    """A directory of results that is run again and again, and an undamaged one."""
-
-    def __init__(self, spark: SparkSession, whole: Path, out: Path) -> None:
-        self._spark = spark
-        self.cells = toy_cells(POINTS, SEEDS, gate="/")
-        self.whole = whole
-        self.out = out
-        if whole.exists():
-            shutil.copytree(whole, out)
-        else:
-            self.run(whole)
-
-    def run(self, out: Path, cells: list[Cell] | None = None) -> tuple[SweepOutcome, list[str]]:
-        results, heard = Results(out), Heard()
-        with results.opened():
-            results.note_experiment("toy", 'id = "toy"\n')
-            outcome = bring_up_to_date(
-                cells or self.cells, results, lambda: nullcontext(self._spark), measure=gated,
-                progress=heard,
-            )  # fmt: skip
-        return outcome, heard.lines
-
-    def files(self) -> list[Path]:
-        found = [path for path in self.out.rglob("[!.]*") if path.is_file()]
-        return sorted(path for path in found if path.name != "spark.log")
-
-    def is_whole(self) -> bool:
-        return all(
-            (self.out / name).read_bytes() == (self.whole / name).read_bytes() for name in COMPARED
-        )
-
-    def damage(self, chance: random.Random) -> list[tuple[str, Path]]:
-        """Damage one to four files; what was done to which."""
-        done = []
-        for path in chance.sample(self.files(), chance.randrange(1, 5)):
-            how = chance.choice(DAMAGES)
-            before = path.read_bytes()
-            how(path, chance)
-            if not path.exists() or path.read_bytes() != before:
-                done.append((how.__name__, path))
-        return done
-
-    def mend(self, damaged: list[tuple[str, Path]]) -> None:
-        """Run again: the tables are those of an undamaged run, and damaged cells are named."""
-        names = {cell.key: cell_name(cell) for cell in self.cells}
-        hit = {
-            names[path.stem]
-            for how, path in damaged
-            if path.parent.name == "cells" and how != "deleted"
-        }
-        outcome, _ = self.run(self.out)
-        assert set(outcome.damaged) == hit, damaged
-        assert (outcome.failures, outcome.lost) == ((), ())
-        assert self.is_whole(), damaged
-
-
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("lab")
-    return Lab(spark, folder / "whole", folder / "none").whole
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all tests copy: the undamaged run."""
+    return tmp_path_factory.mktemp("lab")
 
 
 @pytest.fixture
-def lab(spark: SparkSession, whole: Path, tmp_path: Path) -> Lab:
-    return Lab(spark, whole, tmp_path / "out")
+def lab(spark: SparkSession, folder: Path, tmp_path: Path) -> Lab:
+    return Lab(spark, folder, tmp_path / "out")
 
 
 def test_damaged_results_are_whole_after_a_re_run(lab: Lab) -> None:
@@ -221,7 +112,7 @@ def test_damaged_results_are_whole_after_a_re_run(lab: Lab) -> None:
 def test_two_sweeps_give_the_same_bytes(lab: Lab) -> None:
     shutil.rmtree(lab.out)
     assert lab.run(lab.out)[0].ran == POINTS * SEEDS
-    assert lab.is_whole()
+    assert not lab.differing()
 
 
 def test_damaged_files_are_named(lab: Lab) -> None:
@@ -244,14 +135,14 @@ def test_damaged_files_are_named(lab: Lab) -> None:
         "1 cell is of another version of the code, and measured anew",
     ]
     assert (outcome.ran, outcome.kept, outcome.other_code) == (3, 3, 1)
-    assert lab.is_whole()
+    assert not lab.differing()
     assert (lab.out / "sweeps" / "mine.json").exists()
     outcome, told = lab.run(lab.out)
     assert (outcome.sweep, outcome.ran, outcome.kept, told) == ("", 0, 6, [])
 
 
 def test_a_lost_grid_is_told_until_its_experiments_are_run_again(lab: Lab) -> None:
-    other = [Cell("other", 0, {"nodes": 5, "gate": "/"}, 0)]
+    other = [Cell("other", 0, {"workload": WORKLOAD, "nodes": 5, "gate": "/"}, 0)]
     results = Results(lab.out)
     results.note_experiment("other", 'id = "other"\n')
     lab.run(lab.out, other)
@@ -261,7 +152,7 @@ def test_a_lost_grid_is_told_until_its_experiments_are_run_again(lab: Lab) -> No
     outcome, told = lab.run(lab.out)
     assert told == list(outcome.lost)
     assert "it may have had other; the tables lack them until they are run again" in told[0]
-    assert lab.is_whole()
+    assert not lab.differing()
     outcome, _ = lab.run(lab.out, other)
     assert (outcome.ran, outcome.kept, outcome.lost) == (0, 1, ())
 
@@ -304,10 +195,10 @@ def test_a_cell_that_takes_its_process_down_is_given_up_and_no_other(
     assert results.failure(failure.key) == failure
 
 
-def test_a_place_that_is_full_is_told_with_the_file_and_the_reason(
+def test_a_place_that_is_no_folder_is_told_with_the_file_and_the_reason(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    results, cells = Results(tmp_path), toy_cells(3, 2)
+    results, cells = Results(tmp_path), toy_cells(1, 1)
     (tmp_path / "cells").write_bytes(b"where a folder should be")
     with (
         results.opened(),
@@ -316,164 +207,39 @@ def test_a_place_that_is_full_is_told_with_the_file_and_the_reason(
         bring_up_to_date(cells, results, lambda: nullcontext(spark), measure=toy)
 
 
-# -- fifty rounds ----------------------------------------------------------------------------------
+def test_a_disk_that_fills_up_ends_the_sweep_and_a_re_run_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The system refuses an executor the rest of a file that it has begun."""
+    results, cells = Results(tmp_path), toy_cells(1, 1)
+    session, file = lambda: nullcontext(spark), f"{tmp_path}/cells/{cells[0].key}.parquet"
+    with results.opened():
+        with pytest.raises(LabError) as refusal:
+            bring_up_to_date(cells, results, session, measure=toy_on_a_full_disk)
+        assert str(refusal.value) == f"cannot write {file}: {os.strerror(errno.EFBIG)}"
+        assert not list((tmp_path / "cells").iterdir()), "neither a file nor a part of one"
+        outcome = bring_up_to_date(cells, results, session, measure=toy)
+    assert (outcome.ran, outcome.failures, outcome.damaged) == (1, (), ())
+    assert results.table("runs")["key"].to_pylist() == [cells[0].key] * 2
 
 
-def started(master: str, out: Path, scratch: Path) -> subprocess.Popen[bytes]:
-    """A driver of its own."""
-    return subprocess.Popen(
-        [sys.executable, TOYS, master, out, "--points", str(POINTS), "--seeds", str(SEEDS)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "TMPDIR": str(scratch)},
-    )  # fmt: skip
+def test_a_file_for_which_there_is_no_room_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems say so when the bytes come, some when they should be on the disk."""
+    place, path = Local(tmp_path), tmp_path / "grid.parquet"
+    place.write("grid.parquet", b"as it was")
+    with full_disk(), pytest.raises(ResultsError) as refusal:
+        place.write("grid.parquet", bytes(5000))
+    assert str(refusal.value) == f"cannot write {path}: {os.strerror(errno.EFBIG)}"
 
+    def late(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-def killed(pid: int) -> None:
-    """End a process, if it is still there."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-@contextmanager
-def full_disk(out: Path) -> Iterator[None]:
-    """A file system without room for all that a sweep writes."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", out], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", out], check=True)
-
-
-class Rounds:
-    """Ways to damage results that need processes, a disk or two sweeps."""
-
-    def __init__(self, lab: Lab, chance: random.Random, scratch: Path) -> None:
-        self.lab, self.chance, self.scratch = lab, chance, scratch
-        self.counts: Counter[str] = Counter()
-        self.driver_s = 0.0
-
-    def files(self) -> None:
-        damaged = self.lab.damage(self.chance)
-        self.counts.update(how for how, _ in damaged)
-        self.lab.mend(damaged)
-
-    def remove_some(self) -> None:
-        """Leave something to run."""
-        for path in sorted((self.lab.out / "cells").iterdir()):
-            if self.chance.random() < 0.8:
-                path.unlink(missing_ok=True)
-
-    def worker(self) -> None:
-        """Kill a worker of Spark's, or the process that measures beside it, in a sweep."""
-        self.remove_some()
-        moment, stop = self.chance.uniform(0.0, 2.0), threading.Event()
-
-        def kill() -> None:
-            stop.wait(moment)
-            found = [
-                pid
-                for pid in descendants(os.getpid())
-                if "pyspark.worker" in command_line(pid) or "spark.apart" in command_line(pid)
-            ]
-            if found and not stop.is_set():
-                killed(self.chance.choice(found))
-                self.counts["worker"] += 1
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
-            self.tolerated(lambda: self.lab.run(self.lab.out))
-        finally:
-            stop.set()
-            killer.join()
-        self.lab.mend([])
-
-    def tolerated(self, run: Callable[[], tuple[SweepOutcome, list[str]]]) -> None:
-        """A run may fail, if it says so."""
-        told = ""
-        try:
-            outcome, _ = run()
-        except LabError as error:
-            told = str(error)
-            self.counts[f"told: {told[:40]}"] += 1
-        assert "\n" not in told
-        assert told or outcome.failures or self.lab.is_whole()
-
-    def disk(self) -> None:
-        self.counts["full disk"] += 1
-        out = self.scratch / "small"
-        out.mkdir(exist_ok=True)
-        with full_disk(out), pytest.raises(LabError, match="No space left on device"):
-            self.lab.run(out)
-
-    def two_at_once(self) -> None:
-        self.remove_some()
-        refused: list[str] = []
-
-        def run() -> None:
-            try:
-                self.lab.run(self.lab.out)
-            except ResultsError as error:
-                refused.append(str(error))
-
-        both = [threading.Thread(target=run) for _ in range(2)]
-        for one in both:
-            one.start()
-            time.sleep(self.chance.uniform(0.0, 0.5))
-        for one in both:
-            one.join()
-        assert all("another sweep is writing to" in line for line in refused)
-        self.counts["two at once"] += 1
-        self.lab.mend([])
-
-    def driver(self) -> None:
-        """Kill a driver with all that it started, at any moment of its life."""
-        self.remove_some()
-        begun = time.monotonic()
-        process = started("local[2]", self.lab.out, self.scratch)
-        try:
-            process.wait(self.chance.uniform(0.0, self.driver_s) if self.driver_s else None)
-            self.driver_s = time.monotonic() - begun
-        except subprocess.TimeoutExpired:
-            self.counts["driver"] += 1
-            children = descendants(process.pid)
-            killed(process.pid)
-            process.wait()
-            for child in children:
-                killed(child)
-        self.lab.mend([])
-
-    def executor(self) -> None:
-        """Kill executors while they run cells; the sweep goes on."""
-        self.remove_some()
-        process = started("local-cluster[2,1,1024]", self.lab.out, self.scratch)
-        while process.poll() is None:
-            time.sleep(self.chance.uniform(0.0, 4.0))
-            found = [
-                pid
-                for pid in descendants(process.pid)
-                if "CoarseGrainedExecutorBackend" in command_line(pid)
-            ]
-            if found and self.counts["executor"] % 3 < 2:
-                killed(self.chance.choice(found))
-            self.counts["executor"] += bool(found)
-        self.lab.mend([])
-
-
-@pytest.mark.soak
-def test_fifty_rounds_of_damage_and_kills(lab: Lab) -> None:
-    chance = random.Random(1616)
-    with TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        rounds = Rounds(lab, chance, Path(scratch))
-        order = [
-            *[rounds.files] * 5, rounds.worker, rounds.disk, rounds.two_at_once,
-            rounds.worker, rounds.driver,
-        ]  # fmt: skip
-        for number in range(ROUNDS):
-            kind = rounds.executor if number % 20 == 19 else order[number % len(order)]
-            begun = time.monotonic()
-            kind()
-            took = f"{time.monotonic() - begun:.1f} s"
-            print(f"round {number}: {kind.__name__}, {took}, {dict(rounds.counts)}", flush=True)
+    monkeypatch.setattr(os, "fsync", late)
+    with pytest.raises(ResultsError) as refusal:
+        place.write("grid.parquet", bytes(5000))
+    assert str(refusal.value) == f"cannot write {path}: {os.strerror(errno.ENOSPC)}"
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [
+        ("grid.parquet", b"as it was")
+    ]

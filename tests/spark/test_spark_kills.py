@@ -22,7 +22,7 @@ import pytest
 
 from support.lab_toys import GATED_FROM, POINTS, SEEDS, toy, toy_cells
 from support.paths import SUPPORT
-from support.processes import command_line, descendants
+from support.processes import alive, command_line, descendants
 from support.terminal import in_front
 
 TOYS = SUPPORT / "lab_toys.py"
@@ -82,13 +82,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
     told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, told
     return told
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def javas(pid: int) -> set[int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +21,9 @@ from cubecast.cli.app import app
 from cubecast.lab.cells import Cell
 from cubecast.lab.commit import source_commit
 from cubecast.lab.statistics import critical_value, summary
-from cubecast.spark import compact
+from cubecast.spark import compact, session
 from cubecast.spark.aggregate import (
+    aggregates,
     critical_values,
     distributions,
     histogram_quantiles,
@@ -33,6 +36,8 @@ from cubecast.spark.compact import (
     finished_cells,
     read_messages,
     read_table,
+    runs_of,
+    tables_are_current,
     write_one_file,
     write_tables,
 )
@@ -49,15 +54,17 @@ from support.executors import send_support
 from support.lab_toys import (
     dies_at_four,
     fails_at_four,
+    gated,
     latency_is_nodes,
     toy,
     toy_cells,
     toy_with_messages,
 )
 from support.paths import ROOT
+from support.spark_guest import Interrupting, refused, wait_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 EXPERIMENT = """
 id = "mine"
@@ -205,6 +212,40 @@ def test_cells_are_kept_on_the_disk_and_not_in_memory_while_tables_are_made(
     assert set(kept) == {(True, False)}
 
 
+Step = Callable[..., Any]
+
+
+def without_a_point(*given: Any) -> dict[str, DataFrame]:
+    found = aggregates(*given)
+    return {**found, "distributions": found["distributions"].where("cell <> 1")}
+
+
+SPOILT: tuple[tuple[str, Step, str], ...] = (
+    ("finished_cells", lambda *given: finished_cells(*given).where("cell + seed > 0"),
+     "have 3 cells and 4 are finished; they differ in {lost}$"),
+    ("runs_of", lambda cells: runs_of(cells).where("cell + seed > 0"),
+     "the table runs in .* stands for 6 values, and the finished cells have 8$"),
+    ("aggregates", without_a_point,
+     "the table distributions in .* stands for 4 values, and the finished cells have 10$"),
+)  # fmt: skip
+"""Steps that drop rows, as a wrong join does."""
+
+
+def test_tables_that_lack_rows_of_a_finished_cell_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = toy_cells(2, 2)
+    results = Results(tmp_path)
+    with results.opened():
+        run_sweep(spark, cells, results, measure=toy)
+        for step, spoilt, told in SPOILT:
+            with monkeypatch.context() as patch:
+                patch.setattr(compact, step, spoilt)
+                with pytest.raises(ResultsError, match=told.format(lost=cells[0].key)):
+                    write_tables(spark, results)
+            assert not tables_are_current(Results(tmp_path)), "a re-run makes them again"
+
+
 def test_the_tables_are_those_of_the_grid_asked_for_last(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -295,6 +336,52 @@ def test_executors_that_see_another_directory_are_noticed(
     results = Elsewhere(tmp_path)
     with results.opened(), pytest.raises(SparkFailedError, match="file system that all executors"):
         run_sweep(spark, toy_cells(1, 1), results, measure=toy)
+
+
+# -- a session of the user's -----------------------------------------------------------------------
+
+
+def test_a_session_of_the_users_keeps_its_jobs_its_master_and_its_settings(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep beside it is interrupted, and only the sweep ends."""
+    monkeypatch.setattr(session, "_own", [])  # the user started it
+    context, gate, results = spark.sparkContext, tmp_path / "gate", Results(tmp_path / "out")
+    application, master = context.applicationId, context.master
+    zone = "spark.sql.session.timeZone"
+    before = spark.conf.get(zone)
+    cells, active = toy_cells(gate=str(gate)), context.statusTracker().getActiveJobsIds
+    spark.conf.set(zone, "America/New_York")
+
+    def interrupted() -> None:
+        with results.opened(), spark_session() as beside:
+            assert beside.conf.get(zone) == "UTC"
+            run_sweep(beside, cells, results, measure=gated, progress=Interrupting())
+
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            numbers = context.parallelize([gate], 1)
+            own = pool.submit(lambda: numbers.flatMap(wait_for).collect())
+            try:
+                while not active():
+                    time.sleep(0.02)
+                with pytest.raises(KeyboardInterrupt):
+                    interrupted()
+                assert (len(active()), own.done()) == (1, False)
+            finally:
+                gate.touch()
+            assert own.result() == [7]
+        assert spark.conf.get(zone) == "America/New_York"
+        assert refused(master="local[1]") == (
+            f"this process has a Spark session on {master} already, so nothing can run on "
+            "local[1]: leave the master out, or stop that session"
+        )
+        assert refused(master="local[2]") == ""
+        assert "spark.driver.memory is" in refused(conf={"spark.driver.memory": "3g"})
+    finally:
+        spark.conf.set(zone, before)
+    assert (context.applicationId, context.master) == (application, master)
+    assert spark.range(3).count() == 3
 
 
 # -- aggregation -----------------------------------------------------------------------------------

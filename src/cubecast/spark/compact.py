@@ -10,12 +10,13 @@ needs no connector to their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cubecast.spark.aggregate import aggregates
@@ -58,7 +59,7 @@ def tables_are_current(results: Results) -> bool:
 def write_tables(spark: SparkSession, results: Results) -> None:
     """Make the tables of all finished cells of the grid.
 
-    Raises `ResultsError` if a cell that is finished is not in them.
+    Raises `ResultsError` if they lack a cell that is finished, or rows of one.
     """
     from pyspark import StorageLevel
 
@@ -71,18 +72,45 @@ def write_tables(spark: SparkSession, results: Results) -> None:
         "runs": runs_of(cells), "histograms": histograms_of(cells), LAST: timings_of(cells)
     }  # fmt: skip
     frames |= aggregates(frames, cores_of_sweeps(spark, results))
+    sums = sums_of(cells)
     others: dict[str, str] = {}
     for name, frame in sorted(frames.items(), key=lambda one: one[0] == LAST):
         notes = (made_of, others) if name == LAST else None
         others[name] = write_one_file(frame, schema_with(name, settings), results, name, notes)
     cells.unpersist()
-    written = set(results.table(LAST)["key"].to_pylist())
-    if written != seals.keys():
-        names = ", ".join(sorted(seals.keys() ^ written)[:MOST_NAMES])
+    try:
+        _refuse_lost_rows(results, seals.keys(), sums)
+    except ResultsError:
+        results.drop_table(LAST)  # else the next run would take the tables for current
+        raise
+
+
+def _refuse_lost_rows(results: Results, keys: Set[str], sums: Mapping[str, int]) -> None:
+    """Refuse tables that were written without a finished cell, or without rows of one."""
+    written = set(results.table(LAST, ["key"])["key"].to_pylist())
+    if written != keys:
+        names = ", ".join(sorted(keys ^ written)[:MOST_NAMES])
         raise ResultsError(
-            f"the tables in {results.name} have {len(written)} cells and {len(seals)} are "
+            f"the tables in {results.name} have {len(written)} cells and {len(keys)} are "
             f"finished; they differ in {names}"
         )
+    found = {
+        "runs": results.table("runs", ["cell"]).num_rows,
+        "points": _sum(results.table("points", ["n"])),
+        "histograms": _sum(results.table("histograms", ["count"])),
+        "distributions": _sum(results.table("distributions", ["count"])),
+    }
+    for name, count in found.items():
+        if count != sums[name]:
+            raise ResultsError(
+                f"the table {name} in {results.name} stands for {count} values, "
+                f"and the finished cells have {sums[name]}"
+            )
+
+
+def _sum(column: pa.Table) -> int:
+    total: int | None = pc.sum(column[0]).as_py()
+    return total or 0
 
 
 # -- cells -----------------------------------------------------------------------------------------
@@ -135,6 +163,14 @@ def histograms_of(cells: DataFrame) -> DataFrame:
 def timings_of(cells: DataFrame) -> DataFrame:
     """One row per cell and seed: where and when it ran."""
     return cells.select(*TIMINGS.names).orderBy("experiment", "cell", "seed")
+
+
+def sums_of(cells: DataFrame) -> dict[str, int]:
+    """What the tables of these cells add up to: values of metrics, and what histograms count."""
+    counted = "aggregate(histograms, 0L, (total, one) -> total + one.count)"
+    totals = cells.selectExpr("sum(size(metrics)) AS metrics", f"sum({counted}) AS counted").first()
+    values, counts = (0, 0) if totals is None else (totals[0] or 0, totals[1] or 0)
+    return {"runs": values, "points": values, "histograms": counts, "distributions": counts}
 
 
 def cores_of_sweeps(spark: SparkSession, results: Results) -> DataFrame:

@@ -362,6 +362,10 @@ class Results:
         names = None if columns is None else [*columns]
         return read_whole(content, columns=names)
 
+    def drop_table(self, name: str) -> None:
+        """Remove a table, so that none are read until they are made again."""
+        self.place.delete(_table_file(name))
+
     def require_tables(self) -> None:
         """Refuse a directory without finished tables, with advice."""
         there = self.place.names("tables")

@@ -934,7 +934,7 @@ class ViewAgreement:
         if not is_ordinary(enter) or self._is_full(enter):
             return
         if self._admission.may_enter(enter, self.view, 0, self.absent):
-            self.watch.passed_on(who.address, now)
+            self.watch.passed_on(who.address, now, by if self.view.has(by) else "")
             self._watch_leader(now)
         else:
             self._host.marks["member asked whether a newcomer is there"] += 1
