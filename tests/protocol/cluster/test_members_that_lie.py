@@ -17,7 +17,7 @@ from cubecast.protocol.cluster.views import (
     ViewId,
     Who,
 )
-from cubecast.protocol.port import NodeId
+from cubecast.protocol.port import NodeId, Stream
 from support import member_toys
 from support.member_toys import EPOCHS, Flying, Members
 from support.patient_members import BOUND, TICK, mute, newcomer, world_of
@@ -173,3 +173,23 @@ def test_a_former_member_at_its_address_can_have_nodes_go_on_alone_twice(
             world.settle(exists, ticks=1)
             world.lose(lambda one: not exists(one))
         assert world.now - start > 1000
+
+
+# -- newcomers that do not exist -------------------------------------------------------------------
+
+
+def test_a_member_can_have_readers_of_a_topic_look_at_each_stream_of_an_invented_past() -> None:
+    """They are told of gaps that are none, and keep two numbers for each stream."""
+    world = Members(3)
+    world.members[1].subscribe("t", world.now)
+    world.settle()
+    past = tuple((Stream(slot, 9), 7) for slot in range(3, 503))
+    ghost = Enter(Who("ghost", "90", 1), -1, {"t": past})
+    world.members[0].on_packet(ghost, LIAR, world.members[LIAR].seal(), world.now)
+    for _ in range(40):
+        world.settle(exists, ticks=1)
+        world.lose(lambda one: not exists(one))
+    core = world.members[1].core
+    assert core is not None
+    assert {stream for stream, _ in past} <= core.memberships["t"].core.front.delivered.keys()
+    assert world.ports[1].of("gap")
