@@ -33,11 +33,10 @@ from cubecast.spark.seal import (
 )
 from cubecast.spark.session import spark_session
 from cubecast.spark.storage import Local
-from cubecast.spark.sweep import bring_up_to_date
+from cubecast.spark.sweep import bring_up_to_date, run_sweep
 from support.damages import POINTS, SEEDS, WORKLOAD, Lab, bit_flipped, cut
 from support.executors import send_support
 from support.lab_toys import (
-    dies_at_four,
     full_disk,
     toy,
     toy_cells,
@@ -178,21 +177,7 @@ def test_readers_name_the_damaged_file(spark: SparkSession, tmp_path: Path) -> N
     Results(tmp_path).require_tables()
 
 
-# -- what a cell does to itself, and what is done to it --------------------------------------------
-
-
-def test_a_cell_that_takes_its_process_down_is_given_up_and_no_other(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    results, cells = Results(tmp_path), toy_cells(3, 2)
-    with results.opened():
-        outcome = bring_up_to_date(cells, results, lambda: nullcontext(spark), measure=dies_at_four)
-    (failure,) = outcome.failures
-    assert str(failure) == (
-        "toy (nodes=4) seed 0: its process was killed by SIGKILL (out of memory?), 2 times of 2"
-    )
-    assert (outcome.ran, results.failed()) == (5, {failure.key})
-    assert results.failure(failure.key) == failure
+# -- places that refuse ----------------------------------------------------------------------------
 
 
 def test_a_place_that_is_no_folder_is_told_with_the_file_and_the_reason(
@@ -218,9 +203,9 @@ def test_a_disk_that_fills_up_ends_the_sweep_and_a_re_run_goes_on(
             bring_up_to_date(cells, results, session, measure=toy_on_a_full_disk)
         assert str(refusal.value) == f"cannot write {file}: {os.strerror(errno.EFBIG)}"
         assert not list((tmp_path / "cells").iterdir()), "neither a file nor a part of one"
-        outcome = bring_up_to_date(cells, results, session, measure=toy)
+        outcome = run_sweep(spark, cells, results, measure=toy)
     assert (outcome.ran, outcome.failures, outcome.damaged) == (1, (), ())
-    assert results.table("runs")["key"].to_pylist() == [cells[0].key] * 2
+    assert Results(tmp_path).finished() == {cells[0].key}
 
 
 def test_a_file_for_which_there_is_no_room_stays_as_it_was(

@@ -314,11 +314,14 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(
 def test_a_cell_that_kills_its_process_does_not_take_the_sweep_with_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    cells = toy_cells(4, 2)
-    (failure,) = sweep(spark, cells, tmp_path, dies_at_four).failures
-    assert failure.name == "toy (nodes=4) seed 0"
-    assert failure.error == "its process was killed by SIGKILL (out of memory?), 2 times of 2"
-    assert len(Results(tmp_path).finished()) == 7
+    cells, results = toy_cells(4, 2), Results(tmp_path)
+    outcome = sweep(spark, cells, tmp_path, dies_at_four)
+    (failure,) = outcome.failures
+    assert str(failure) == (
+        "toy (nodes=4) seed 0: its process was killed by SIGKILL (out of memory?), 2 times of 2"
+    )
+    assert (outcome.ran, len(results.finished()), results.failed()) == (7, 7, {failure.key})
+    assert results.failure(failure.key) == failure
 
 
 def test_two_sweeps_do_not_write_to_one_directory(spark: SparkSession, tmp_path: Path) -> None:
