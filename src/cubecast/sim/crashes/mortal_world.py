@@ -124,9 +124,9 @@ class MortalWorld(World):
         }
         """Slot -> the node that had it in the view that was installed last, anywhere."""
         self.handed_over = 0
+        """How often a slot was found to have changed hands."""
         self.called_mute: list[tuple[Time, NodeId]] = []
         """When a leader was called mute, and which node it was."""
-        """How often a slot was found to have changed hands."""
         self._owners: dict[tuple[NodeId, int], NodeId] = {}
         """Slot and incarnation of a stream -> the node that publishes it."""
         self._ledger: dict[PageKey, list[int]] = {}
