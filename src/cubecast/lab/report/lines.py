@@ -139,7 +139,7 @@ def _draw_curve(
             extra = axes.plot(
                 [places[point.x] for point in points], [point.y for point in points],
                 linestyle="none", marker=look.marker, color=look.colour,
-                markersize=(1 + 0.4 * level) * size.marker, clip_on=False,
+                markersize=(1 + 0.65 * level) * size.marker, clip_on=False,
                 markeredgewidth=line.get_markeredgewidth(),
                 markerfacecolor=PAPER if hollow else look.colour,
             )  # fmt: skip
