@@ -85,7 +85,7 @@ def _plain(text: str) -> str:
 
 
 def joined(published: Path, fresh: Findings) -> tuple[Findings, dict[str, list[Figure]]]:
-    """The findings of both, and the figures that stay."""
+    """The findings of both, and the figures that are published."""
     with (published / "points.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     figures = old_figures((published / "report.md").read_text(encoding="utf-8"))
@@ -102,11 +102,10 @@ def joined(published: Path, fresh: Findings) -> tuple[Findings, dict[str, list[F
         if own:
             experiments.append(experiment)
             rows += own
-    kept = {name: drawn for name, drawn in figures.items() if name not in renewed}
     found = Findings(
         experiments, rows, fresh.histograms, fresh.provenance, fresh.missing, fresh.failures
     )
-    return found, kept
+    return found, figures
 
 
 def code_of(results: Results) -> dict[str, str]:
@@ -129,21 +128,24 @@ def told_code(code: Mapping[str, str]) -> str:
     return f"Points that replace earlier ones: {'; '.join(parts)}."
 
 
-def redraw(findings: Findings, renewed: Sequence[str], folder: Path) -> dict[str, list[Figure]]:
-    """Draw the figures of renewed experiments."""
+def redraw(
+    findings: Findings, old: Mapping[str, Sequence[Figure]], folder: Path
+) -> dict[str, list[Figure]]:
+    """Draw all figures; an old one stays if what it shows is not published as points."""
     found: dict[str, list[Figure]] = {}
     for experiment in findings.experiments:
-        if experiment.id not in renewed:
-            continue
+        histograms = findings.histograms_of(experiment)
         drawn = draw_all(
-            experiment, findings.rows_of(experiment), findings.histograms_of(experiment),
-            formats=["png"], width="page",
-        )  # fmt: skip
+            experiment, findings.rows_of(experiment), histograms, formats=["png"], width="page"
+        )
         plots = figure_names(experiment)
+        before = {Path(figure.file).stem: figure for figure in old.get(experiment.id, ())}
         for name, drawing in drawn.items():
+            figure = before.get(name)
             if drawing is not None:
                 save(drawing, folder / name, ["png"])
                 figure = Figure(f"figures/{name}.png", plots[name].title, drawing.notes)
+            if figure is not None:
                 found.setdefault(experiment.id, []).append(figure)
     return found
 
@@ -192,8 +194,7 @@ def main() -> int:
         print(f"join_results: {error}", file=sys.stderr)
         return 1
     renewed = [experiment.id for experiment in fresh.experiments]
-    drawn = redraw(findings, renewed, options.to / "figures")
-    write(options.to, findings, {**figures, **drawn}, code)
+    write(options.to, findings, redraw(findings, figures, options.to / "figures"), code)
     print(f"{options.to}: {len(findings.rows):,} points, {len(renewed)} experiments renewed")
     if code:
         print(f"{told_code(code)} The present code is {code_digest()}.")
