@@ -17,7 +17,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from cubecast.lab.cells import Settings
@@ -129,11 +129,17 @@ def told_code(code: Mapping[str, str]) -> str:
 
 
 def redraw(
-    findings: Findings, old: Mapping[str, Sequence[Figure]], folder: Path
+    findings: Findings,
+    old: Mapping[str, Sequence[Figure]],
+    folder: Path,
+    only: Collection[str] | None = None,
 ) -> dict[str, list[Figure]]:
-    """Draw all figures; an old one stays if what it shows is not published as points."""
-    found: dict[str, list[Figure]] = {}
+    """Draw figures, of all experiments or some; others stay, as those of distributions do."""
+    found = {name: list(figures) for name, figures in old.items()}
     for experiment in findings.experiments:
+        if only is not None and experiment.id not in only:
+            continue
+        found[experiment.id] = []
         histograms = findings.histograms_of(experiment)
         drawn = draw_all(
             experiment, findings.rows_of(experiment), histograms, formats=["png"], width="page"
@@ -146,7 +152,7 @@ def redraw(
                 save(drawing, folder / name, ["png"])
                 figure = Figure(f"figures/{name}.png", plots[name].title, drawing.notes)
             if figure is not None:
-                found.setdefault(experiment.id, []).append(figure)
+                found[experiment.id].append(figure)
     return found
 
 

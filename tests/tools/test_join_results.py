@@ -31,8 +31,7 @@ def published(tmp_path: Path) -> Path:
 def renew(published: Path, fresh: Findings) -> None:
     findings, figures = join.joined(published, fresh)
     ids = [experiment.id for experiment in fresh.experiments]
-    drawn = join.redraw(findings, ids, published / "figures")
-    join.write(published, findings, {**figures, **drawn})
+    join.write(published, findings, join.redraw(findings, figures, published / "figures", ids))
 
 
 def lines(published: Path) -> list[dict[str, str]]:
