@@ -170,11 +170,11 @@ class NeverLooksForOthers(Member):
 class BothStay(Member):
     """Takes its own view for the better one, whatever the other is like."""
 
-    def elsewhere(self, view: View, uid: str, now: Time) -> None:
+    def elsewhere(self, view: View, uid: str, now: Time, at: str = "") -> None:
         mine = self.view
         if mine is not None and not mine.has(uid):
             return
-        super().elsewhere(view, uid, now)
+        super().elsewhere(view, uid, now, at)
 
 
 @mutant("raised", 117)
