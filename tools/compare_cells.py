@@ -4,7 +4,8 @@
     python tools/compare_cells.py ../before --cells 200 --seed 1
 
 Cells are drawn from the older tree, from experiments in turn, among those that cost little.  Each
-tree runs them in a process of its own.  Metrics and histograms are compared byte for byte, and for
+tree runs them in a process of its own, with the defaults of settings that it has and the older tree
+has not.  Metrics and histograms are compared byte for byte, and for
 every second cell that can be traced all that happened in it.  Each cell that differs, or that the
 present tree refuses, is told with its settings; then the exit code is 1.
 """
@@ -50,9 +51,11 @@ def digest(told: dict[str, Any], traced: bool) -> str:
     from cubecast.lab.cells import Cell, measure
     from cubecast.lab.workloads import workload_of
 
-    cell = Cell(told["experiment"], 0, told["settings"], told["seed"])
+    workload = workload_of(told["settings"])
+    settings = {**workload.defaults, **told["settings"]}
+    cell = Cell(told["experiment"], 0, settings, told["seed"])
     try:
-        keep = ["traces"] if traced and workload_of(cell.settings).traced is not None else []
+        keep = ["traces"] if traced and workload.traced is not None else []
         done = measure(cell, keep)
     except Exception as error:
         return f"refused: {type(error).__name__}: {error}"
