@@ -23,11 +23,13 @@ from cubecast.chaos.schedule import (
 )
 from cubecast.chaos.simulated.driver import (
     SimulatedVerdict,
+    _Run,
     draw_schedule,
     population,
     run_schedule,
 )
 from cubecast.protocol.cluster.leader_watch import Duty, LeaderWatch
+from cubecast.sim.protocols import answer_after
 
 BLOCK = 25
 SEEDS = 500
@@ -90,6 +92,19 @@ def test_one_idle_node_excuses_no_honest_leader(node: int, monkeypatch: pytest.M
     assert (idle.start > 5_000) == (node == 0)
     verdict = run_schedule(drawn, population("cubecast"))
     assert any(what.startswith("node 0 was called") for what in verdict.failures["mute-leader"])
+
+
+def test_a_node_that_was_idle_is_excused_for_the_time_until_it_is_heard_to_lead() -> None:
+    schedule = draw_idle(38, nodes_of(38))
+    run = _Run(schedule, population("cubecast"))
+    run.perform()
+    (idle,) = run.plan.idles
+    end = idle.end + answer_after(schedule.settings())
+    assert any(idle.end < at < end for at, _ in run.world.called_mute)
+    assert run._was_idle(idle.node, end - 1)
+    assert not run._was_idle(idle.node, end)
+    assert not run._was_idle(idle.node, idle.start - 1)
+    assert not run._was_idle(idle.node + 1, idle.end)
 
 
 ONCE_BROKEN = (670, 974, 1469, 1504, 1545, 1576, 1743, 1841, 1879, 2180, 2415, 3769)

@@ -230,7 +230,7 @@ class BeginsWithWhateverArrivedFirst(CubecastNode):
 
 
 class Deaf(Membership):
-    def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
+    def _note(self, peer: NodeId, joined: bool = False, lossy: bool = False) -> None:
         if not joined:
             super()._note(peer, joined, lossy)
 

@@ -113,16 +113,12 @@ CASES: dict[str, Case] = {
     ),
     "3: one loss, with an answer": crashing(3, A, B, members=7, crashes=0, rules=ONE_LOSS),
     "3: any node, one loss": crashing(3, A, members=7, rules=ONE_LOSS),
-    "3: any node begins again": crashing(3, A, members=7, restarts=1),
     "3: any node, any order": crashing(3, A, members=7, rules=ANYTHING),
     "3: any node, with an answer": crashing(3, A, B, members=7),
     "3: two, with an answer": crashing(3, A, B, members=7, crashes=2),
     "3: any node, while 2 joins": crashing(3, A, subscribe(2), members=3),
     "3: any node, while 2 leaves": crashing(3, A, unsubscribe(2), members=7),
     "3: two, while 2 joins": crashing(3, A, subscribe(2), members=3, crashes=2),
-    "3: the publisher of two, with an answer": crashing(
-        3, A, publish(0, "c"), B, members=7, mortal=0b001
-    ),
     "3: any node, while 2 enters the cluster": crashing(3, A, members=3, outside=4),
     "3: any node, while 2 leaves the cluster": crashing(
         3, A, unsubscribe(2), Step(2, "depart"), members=7
@@ -146,6 +142,10 @@ CASES: dict[str, Case] = {
 }
 
 LONG_CASES: dict[str, Case] = {
+    "3: any node begins again": crashing(3, A, members=7, restarts=1),
+    "3: the publisher of two, with an answer": crashing(
+        3, A, publish(0, "c"), B, members=7, mortal=0b001
+    ),
     "4: the leaver, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0100),
     "3: two, while 2 leaves": crashing(3, A, unsubscribe(2), members=7, crashes=2),
     "3: any node, with an answer, acknowledgements late": crashing(

@@ -176,10 +176,16 @@ def mortality(name: str, params: Params) -> Mortality:
     raise ProtocolChoiceError(f"nodes of {name!r} cannot crash and restart; those of {known} can")
 
 
+def answer_after(params: Params) -> Time:
+    """How long a leader waits for reports; so long it may take until it is heard to lead."""
+    return 12 * params.round_trip()
+
+
 def members(params: Params, kind: type[Member] = Member) -> Mortality:
     """Nodes of the production protocol, with delays that fit the network.
 
-    Nodes that are not there at the beginning take any slot that is free.
+    Nodes that are not there at the beginning take any slot that is free, and so does a leader that
+    was mute.  Lives are numbered apart, so no two nodes publish one stream.
     """
     round_trip = params.round_trip()
     config = params.config()
@@ -192,7 +198,7 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
         deaf_after=40 * round_trip,
     )
     epochs = AgreementConfig(
-        answer_after=12 * round_trip,
+        answer_after=answer_after(params),
         repeat_after=3 * round_trip,
         beacon_every=16 * round_trip,
         enter_every=4 * round_trip,
@@ -201,9 +207,12 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
     )
     nodes = range(params.nodes)
     later = frozenset(params.later)
-    apart = NODES_APART if later else 0
     first = genesis(
-        {node: Who(f"{node}-0", str(node), node * apart) for node in nodes if node not in later}
+        {
+            node: Who(f"{node}-0", str(node), node * NODES_APART)
+            for node in nodes
+            if node not in later
+        }
     )
 
     def make(node: NodeId, port: Port, life: int) -> Process:
@@ -211,7 +220,7 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
             ANY_SLOT if node in later else node,
             cast(MemberPort, port),
             view=None if life else first,
-            who=Who(f"{node}-{life}", str(node), life * LIVES_APART + node * apart),
+            who=Who(f"{node}-{life}", str(node), life * LIVES_APART + node * NODES_APART),
             config=config,
             epochs=epochs,
             detector=detector,

@@ -30,7 +30,7 @@ from cubecast.sim.crashes.mortal_world import LOOK_EVERY, MortalWorld
 from cubecast.sim.faults import Faults
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import Mortality, mortality
+from cubecast.sim.protocols import Mortality, answer_after, mortality
 from cubecast.sim.values import judge, same_everywhere
 from cubecast.topology import members_of
 from cubecast.trace import Header, Property, Record, check
@@ -69,7 +69,8 @@ class SimulatedVerdict(ChaosVerdict):
 
     Besides the properties of the checkers there are ``liveness`` (not converged within the bound),
     ``kept`` (something is left to do), ``raised`` (a process failed), ``values``
-    (`cubecast.sim.values`) and ``mute-leader`` (a leader was called mute that was not idle then).
+    (`cubecast.sim.values`) and ``mute-leader`` (a leader was called mute that was not idle then,
+    nor just before).
     """
 
     marks: Counter[str]
@@ -126,6 +127,11 @@ class _Run:
             later=schedule.later,
             codec=mortals.codec() if wire and mortals.codec is not None else None,
         )
+
+    def _was_idle(self, node: NodeId, at: Time) -> bool:
+        """Whether a node was idle, or had so little time since that others may not have heard."""
+        late = answer_after(self.schedule.settings())
+        return any(one.node == node and one.start <= at < one.end + late for one in self.plan.idles)
 
     def _network(self, params: Params) -> Uniform:
         seed = self.schedule.seed
@@ -292,7 +298,7 @@ class _Run:
         if self.world.marks[PASSED_OVER] and not lossy:
             self.fail("loss-reasons", "a jump over messages as if suspended, but no node is lossy")
         for at, node in self.world.called_mute:
-            if not any(one.node == node and one.start <= at < one.end for one in self.plan.idles):
+            if not self._was_idle(node, at):
                 self.fail("mute-leader", f"node {node} was called mute at {at}, not idle")
         metrics = {
             "violations": float(sum(map(len, self.failures.values()))),

@@ -57,7 +57,7 @@ class Admission:
         self._named_by: dict[str, str] = {}  # by the uid of one that enters: the member's uid or ""
         self._lots: dict[str, int] = {}  # by the same
         self._drawn = 0
-        self._passed: Counter[str] = Counter()  # in this view, by the uid of the member that named
+        self._passed: dict[str, int] = {}  # in this view, by the uid of the member that named
         self.departing: dict[str, None] = {}
 
     def doubt(self, uid: str, view: View, address: str = "") -> Doubt:
@@ -87,8 +87,8 @@ class Admission:
 
         A newcomer asks each member itself, so members that are no liars name few to one another.
         """
-        self._passed[by] += 1
-        return self._passed[by] <= MAX_PASSED
+        passed = self._passed[by] = self._passed.get(by, 0) + 1
+        return passed <= MAX_PASSED
 
     def may_leave(self, depart: Depart, view: View) -> bool:
         """Whether the leaver itself has confirmed its request."""

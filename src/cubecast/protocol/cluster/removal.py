@@ -42,6 +42,6 @@ class RemovalProofs:
         return proof == self.about(uid, view, address).nonce
 
     def drawn(self, number: int) -> int:
-        """A number that nobody can foresee, and that is the same in each run of a simulation."""
+        """A number that no peer can foresee, and that is the same in each run of a simulation."""
         said, key = f"lot {number}".encode(), self._key.encode()
         return int.from_bytes(blake2b(said, key=key, digest_size=8).digest())

@@ -1,7 +1,7 @@
 """Leaves that came through a relay: the leaver itself is asked, for the relay may lie.
 
 Until the leaver has answered it is addressed as before, and passes on what it gets.  So a leave in
-another's name has nobody miss a message, and an honest leaver waits for one `Release` more.
+another's name has no node miss a message, and an honest leaver waits for one `Release` more.
 
 Invariant: a leave is unconfirmed only while the question to the leaver is under way.
 """
