@@ -5,9 +5,9 @@
 
 Cells are drawn from the older tree, from experiments in turn, among those that cost little.  Each
 tree runs them in a process of its own, with the defaults of settings that it has and the older tree
-has not.  Metrics and histograms are compared byte for byte, and for
-every second cell that can be traced all that happened in it.  Each cell that differs, or that the
-present tree refuses, is told with its settings; then the exit code is 1.
+has not.  Metrics and histograms are compared byte for byte, and for every second cell that can be
+traced all that happened in it.  Each cell that differs, or that the present tree refuses, is told
+with its settings; then the exit code is 1.
 """
 
 from __future__ import annotations
