@@ -129,8 +129,10 @@ def measure_exchange(settings: Settings, seed: int) -> Measurement:
 
 
 def exchange_cost(settings: Settings) -> float:
+    """Every node hears every publication and change; a whole view in each ACK is slow to read."""
     params = exchange_params(settings)
-    return 0.1 + 2 * params.nodes * (params.messages + 2 * params.changes) / REFERENCE_RATE
+    slow = 1.5 if params.whole_views else 0.5
+    return 0.1 + 2 * slow * params.nodes * (params.messages + 2 * params.changes) / REFERENCE_RATE
 
 
 def check_exchange(settings: Settings) -> None:

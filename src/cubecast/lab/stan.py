@@ -330,8 +330,8 @@ def check_rounds(settings: Settings) -> None:
 
 
 def beside_cost(settings: Settings) -> float:
-    """The optimum and distances take about n^2 steps a topic."""
-    return 5 * stan_cost(settings)
+    """The optimum and distances; fitted: half of what `stan_cost` gives for walks, at most."""
+    return stan_cost(settings) / 2
 
 
 DEFAULTS: dict[str, Value] = {

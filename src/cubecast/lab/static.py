@@ -15,7 +15,7 @@ from cubecast.sim.protocols import MAKERS
 from cubecast.sim.run import Outcome
 from cubecast.sim.scenarios import SCENARIOS, Scenario
 
-KERNEL_RATE = 8_000_000.0
+KERNEL_RATE = 16_000_000.0
 """Messages that compiled code sends in a second, about."""
 PLAIN = (
     "latency_mean", "latency_max", "reception_mean", "delay_mean", "pub_messages",
