@@ -10,7 +10,6 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,11 +30,9 @@ from cubecast.spark.seal import (
     sealed_toml,
     toml_text,
 )
-from cubecast.spark.session import spark_session
 from cubecast.spark.storage import Local
 from cubecast.spark.sweep import bring_up_to_date, run_sweep
 from support.damages import POINTS, SEEDS, WORKLOAD, Lab, bit_flipped, cut
-from support.executors import send_support
 from support.lab_toys import (
     full_disk,
     toy,
@@ -46,14 +43,6 @@ from support.lab_toys import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of this process, if it has one already."""
-    with spark_session("local[2]", log=tmp_path_factory.mktemp("spark") / "spark.log") as session:
-        send_support(session, tmp_path_factory.getbasetemp())
-        yield session
 
 
 # -- seals -----------------------------------------------------------------------------------------

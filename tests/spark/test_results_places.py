@@ -18,23 +18,13 @@ from cubecast.spark import lease
 from cubecast.spark.compact import read_messages
 from cubecast.spark.errors import ResultsError
 from cubecast.spark.results import Results
-from cubecast.spark.session import spark_session
 from cubecast.spark.storage import Held, Place, place_of, without_secrets
 from cubecast.spark.sweep import bring_up_to_date
-from support.executors import send_support
 from support.lab_toys import toy_cells, toy_with_messages
 from support.s3_server import LATE, TIMES, place, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of this process, if it has one already."""
-    with spark_session("local[2]", log=tmp_path_factory.mktemp("spark") / "spark.log") as session:
-        send_support(session, tmp_path_factory.getbasetemp())
-        yield session
 
 
 @pytest.fixture(scope="module")

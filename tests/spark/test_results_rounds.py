@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cubecast.spark.errors import LabError
-from cubecast.spark.session import spark_session
 from support.damages import DAMAGES, Lab
-from support.executors import send_support
 from support.paths import python_path
 from support.processes import alive, ancestors, command_line, descendants
 
@@ -46,14 +44,6 @@ EXPECTED = (
 )  # fmt: skip
 """What the rounds must have done at least once."""
 PAGE = 4096
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of this process, if it has one already."""
-    with spark_session("local[2]", log=tmp_path_factory.mktemp("spark") / "spark.log") as session:
-        send_support(session, tmp_path_factory.getbasetemp())
-        yield session
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,6 @@ from cubecast.spark.session import spark_session
 from cubecast.spark.sweep import SweepOutcome, grid_frame, run_sweep
 from cubecast.spark.tables import SCHEMAS
 from cubecast.trace import check, read
-from support.executors import send_support
 from support.lab_toys import (
     dies_at_four,
     fails_at_four,
@@ -91,15 +90,6 @@ metric = "pub_messages"
 at = { nodes = 16 }
 tolerance = 0
 """
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for all tests of a process: starting one takes seconds."""
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with spark_session("local[2]", log=log) as session:
-        send_support(session, tmp_path_factory.getbasetemp())
-        yield session
 
 
 def sweep(

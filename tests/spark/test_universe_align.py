@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from cubecast.cli.app import app
 from cubecast.overlay.rounds import RoundConfig, play
 from cubecast.overlay.universes.grid import grid
 from cubecast.spark.large import large_settings
-from cubecast.spark.session import spark_session
 from cubecast.spark.universe.align import align, at_least
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.schemas import SUBSCRIPTIONS
@@ -31,13 +29,6 @@ Pairs = list[tuple[int, int]]
 RUN = 3
 FIVE: Pairs = [(1, 10), (2, 10), (3, 10), (1, 20), (2, 20)]
 """(user, topic): all overlays link everyone with everyone."""
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with spark_session("local[2]", log=log) as session:
-        yield session
 
 
 def frame(spark: SparkSession, pairs: Pairs) -> DataFrame:

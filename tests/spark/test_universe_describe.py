@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from cubecast.overlay.universes.bipartite import plan, universe
 from cubecast.overlay.universes.powerlaw import bounded_exponent, fit, zeta
 from cubecast.overlay.universes.presets import preset
 from cubecast.overlay.universes.streams import Universe
-from cubecast.spark.session import spark_session
 from cubecast.spark.universe.correlation import (
     Correlation,
     co_counts,
@@ -33,13 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FIVE = [(1, 10), (1, 20), (2, 10), (3, 20), (4, 30)]
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with spark_session("local[2]", log=log) as session:
-        yield session
 
 
 @pytest.fixture

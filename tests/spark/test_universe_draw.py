@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 from cubecast.overlay import chance
 from cubecast.overlay.universes.bipartite import bipartite
 from cubecast.overlay.universes.presets import BipartiteParameters
-from cubecast.spark.session import spark_session
 from cubecast.spark.universe.draw import Draw, draw, draw_each, lower_median, pruned
 from cubecast.spark.universe.generate import generate
 from cubecast.spark.universe.groups import by_key, groups
@@ -30,13 +28,6 @@ Pairs = set[tuple[int, int]]
 YOUTUBE = ROOT.parent / "shared" / "data" / "youtube_groups.tsv.gz"
 FIVE: Pairs = {(1, 10), (1, 20), (2, 10), (3, 20), (4, 30)}
 SHAPE = BipartiteParameters(topics=40, nodes=150, pairs=700, smallest=5, busiest=20)
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with spark_session("local[2]", log=log) as session:
-        yield session
 
 
 def frame(spark: SparkSession, pairs: Pairs) -> DataFrame:

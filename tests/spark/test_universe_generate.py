@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,19 +11,11 @@ from cubecast.overlay.universes.bipartite import bipartite, universe
 from cubecast.overlay.universes.grid import GridParameters, grid
 from cubecast.overlay.universes.presets import BipartiteParameters, preset
 from cubecast.overlay.universes.streams import Universe
-from cubecast.spark.session import spark_session
 from cubecast.spark.universe.generate import Grid, generate
 from cubecast.spark.universe.schemas import SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with spark_session("local[2]", log=log) as session:
-        yield session
 
 
 def pairs(found: Universe) -> list[tuple[int, int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from cubecast.kernel.gossip import GossipConfig, GossipNetwork, dead_users, made
 from cubecast.kernel.gossip.engine import COLUMNS
 from cubecast.overlay.rounds import RoundConfig, play
 from cubecast.spark.errors import SparkFailedError, lab_errors
-from cubecast.spark.session import spark_session
 from cubecast.spark.universe.dissemination import (
     LISTS,
     SPREADS,
@@ -36,7 +34,6 @@ from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.gossip import GossipPlan, GossipTotals, Variant, gossip
 from cubecast.spark.universe.schemas import PUBLICATIONS, SUBSCRIPTIONS, VIEWS
 from cubecast.spark.universe.store import PARTICIPANTS, Universe, new_universe, open_universe
-from support.executors import send_support
 from support.gossip_oracle import Post, Views, play_post
 
 if TYPE_CHECKING:
@@ -48,14 +45,6 @@ POSTS: list[tuple[int, int | None, list[int]]] = [
     (100, 1, [10, 20]), (101, 2, [20]), (102, None, [10]), (103, 9, [10, 20, 30]), (104, 3, []),
 ]  # fmt: skip
 RUN = 5
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with spark_session("local[2]", log=log) as session:
-        send_support(session, tmp_path_factory.getbasetemp())
-        yield session
 
 
 def publications(spark: SparkSession, posts: list[tuple[int, int | None, list[int]]]) -> DataFrame:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from cubecast.overlay.rounds import RoundConfig, play
 from cubecast.overlay.weights import weight
 from cubecast.spark.errors import LabError
 from cubecast.spark.large import cores_of, default_memory_mib, large_session, large_settings
-from cubecast.spark.session import spark_session
 from cubecast.spark.universe.bins import bins_of, number_of_bins, work_of
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.overlays import (
@@ -49,13 +47,6 @@ FIVE = [(1, 10), (2, 10), (3, 10), (3, 20), (1, 20)]
 """Users 1, 2, 3 in topic 10; users 1 and 3 in topic 20."""
 MANY = [(user, topic) for topic in range(5) for user in range(topic, 40, topic + 1)]
 """Topics of 40 down to 8 subscribers."""
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with spark_session("local[2]", log=log) as session:
-        yield session
 
 
 def frame(spark: SparkSession, pairs: list[tuple[int, int]]) -> DataFrame:

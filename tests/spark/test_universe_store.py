@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from cubecast.cli.app import app
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.spark.errors import SparkFailedError, lab_errors
-from cubecast.spark.session import spark_session
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.schemas import PUBLICATIONS, SUBSCRIPTIONS
 from cubecast.spark.universe.store import new_folder, new_universe, open_universe
@@ -25,13 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIVE = [(1, 10), (2, 10), (3, 10), (1, 20), (2, 20)]
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log = tmp_path_factory.mktemp("spark") / "spark.log"
-    with spark_session("local[2]", log=log) as session:
-        yield session
 
 
 @pytest.fixture
