@@ -28,12 +28,6 @@ KNOWN_BY = {
 }  # fmt: skip
 
 
-def test_every_number_of_an_experiment_is_a_row_of_the_table() -> None:
-    for ident, experiment in SHIPPED.items():
-        for number in experiment.paper:
-            assert number.row in rows(), (ident, number.what)
-
-
 def test_every_row_is_compared_or_says_why_not() -> None:
     for one in rows().values():
         judged, said = one.id in COMPARED, bool(one.unjudged or one.same_as)

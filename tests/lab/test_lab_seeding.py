@@ -94,8 +94,7 @@ def test_one_seed_is_never_enough() -> None:
 
 
 def test_limits_of_the_file_do_not_hold() -> None:
-    text = VALUE.replace("= 16", "= 16")
-    plan = parse(PLAIN.replace("nodes = [8, 16, 32, 64]", "nodes = [16]\nseeds = 2") + text, "x")
+    plan = parse(PLAIN.replace("nodes = [8, 16, 32, 64]", "nodes = [16]\nseeds = 2") + VALUE, "x")
     assert len(plan.cells()) == 4
     rows = [Row("x", p, "latency_mean", 105.0, 1.0, 2) for p in plan.points()]
     wanted = more_seeds(plan, rows, 100)

@@ -46,14 +46,16 @@ def test_a_comparison_has_as_many_seeds_as_the_poorer_side(first: int, second: i
 
 @pytest.mark.parametrize(
     ("tolerance", "judgement"),
-    [(25.6, "reproduced"), (25.5, "undecided"), (10, "undecided"), (0, "undecided")],
+    [(25.6, "reproduced"), (25.5, "undecided"), (20, "undecided"), (0, "undecided")],
 )
 def test_all_of_the_interval_has_to_be_within_the_tolerance(
     tolerance: float, judgement: str
 ) -> None:
     """Ours is 250, off by 10, with an interval of 10 that decides with 15.54."""
-    text = f"value = 240\ntolerance = {tolerance}\nabsolute = true\n"
-    assert verdict(AT_8 + text).verdict == judgement
+    found = verdict(AT_8 + f"value = 240\ntolerance = {tolerance}\nabsolute = true\n")
+    assert found.verdict == judgement
+    assert ("take more seeds" in found.sentence) == (judgement == "undecided")
+    assert found.reach == pytest.approx(10 * 4.3147 / 2.7764, rel=1e-4)
 
 
 @pytest.mark.parametrize(("value", "judgement"), [(230.5, "undecided"), (230.4, "differs")])
@@ -157,6 +159,7 @@ def test_a_line_needs_three_points_and_a_law_of_logarithms_takes_them() -> None:
     at = 'at = { protocol = "srpt" }\nalong = "nodes"\ntolerance = 0.001\nvalue = 1\n'
     three = [row("srpt", nodes, mean) for nodes, mean in ((8, 3), (16, 4), (32, 5))]
     assert verdict(at + 'fold = "log-fit"\n', three).verdict == "reproduced"
+    assert verdict(at + 'fold = "log-fit"\n', three[:2]).verdict == "not measured"
     assert verdict(at + 'fold = "linear-fit"\n', three).verdict == "differs"
     straight = [row("srpt", nodes, nodes) for nodes in (8, 16, 32)]
     assert verdict(at + 'fold = "linear-fit"\n', straight).verdict == "reproduced"
@@ -167,4 +170,6 @@ def test_the_fit_of_a_line() -> None:
     assert fit([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
     assert fit([1, 2, 3], [30, 20, 10]) == pytest.approx(1)
     assert fit([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.64)
+    assert fit([1, 2, 3], [0, 1, 0]) == 0
+    assert fit([1, 2, 3], [5, 5, 5]) == 1
     assert fit([2, 2, 2], [1, 2, 3]) == 0, "all at one x: no line"
