@@ -141,10 +141,10 @@ def _ratios(base: Settings, rows: Sequence[Row]) -> list[Row]:
 
     The interval is that of a ratio with independent errors, as in `cubecast.lab.verdicts`.
     """
-    known = {(row.metric, _identity(row.settings)): row for row in rows}
+    known = {(row.metric, identity(row.settings)): row for row in rows}
     found = []
     for row in rows:
-        below = known.get((row.metric, _identity({**row.settings, **base})))
+        below = known.get((row.metric, identity({**row.settings, **base})))
         if below is not None and below is not row and below.mean:
             ratio = row.mean / below.mean
             ci = math.hypot(row.ci, ratio * below.ci) / abs(below.mean)
@@ -152,7 +152,8 @@ def _ratios(base: Settings, rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _identity(settings: Settings) -> str:
+def identity(settings: Settings) -> str:
+    """Equal for equal settings, in whatever order they stand."""
     return repr(sorted(settings.items()))
 
 
@@ -164,11 +165,11 @@ def buckets_of(experiment: Experiment, plot: Plot, rows: Iterable[HistogramRow])
     own = [row for row in rows if row.name == plot.x and matches(row.settings, plot.where)]
     totals: dict[str, float] = {}
     for row in own:
-        place = _identity(row.settings)
+        place = identity(row.settings)
         totals[place] = totals.get(place, 0.0) + row.mean
     samples = []
     for row in own:
-        total = totals[_identity(row.settings)]
+        total = totals[identity(row.settings)]
         scale = 100.0 / total if shows_shares(plot) and total else 1.0
         x = row.bucket if plot.bin_width == 1 else row.bucket * plot.bin_width**0.5
         point = MeasuredPoint(x, row.mean * scale, row.ci * scale, row.n)

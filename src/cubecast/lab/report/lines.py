@@ -81,7 +81,7 @@ def draw_lines(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], si
     for index, (curve, look) in enumerate(zip(shown.curves, looks_of(shown), strict=True)):
         own = look if plot.kind != "timeline" else look.with_line(LINES[index % len(LINES)])
         if curve.level:
-            _draw_level(axes, curve, own, size)
+            _draw_level(axes, curve, own)
         elif dense:
             _draw_band(axes, plot, shown, curve, own, places)
         else:
@@ -173,7 +173,7 @@ def _draw_band(
         )  # fmt: skip
 
 
-def _draw_level(axes: Any, curve: Curve, look: Look, size: Size) -> None:
+def _draw_level(axes: Any, curve: Curve, look: Look) -> None:
     """A value that holds for every x, with its name's line from side to side."""
     for point in curve.points[:1]:
         axes.axhline(

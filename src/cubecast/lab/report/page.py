@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from cubecast.lab.cells import Settings, Value
 from cubecast.lab.experiment import Experiment, Plot
-from cubecast.lab.report.curves import Rank, order_of
+from cubecast.lab.report.curves import Rank, identity, order_of
 from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.figures import Drawing, figure_names, inline
 from cubecast.lab.report.markdown_and_csv import CLAIMS, MOST_LISTED, TITLE, listed_cells
@@ -174,13 +174,9 @@ def _rank(experiment: Experiment, name: str) -> Callable[[Value], Rank]:
     return order_of(experiment, experiment.metrics)(name)
 
 
-def _identity(settings: Settings) -> str:
-    return repr(sorted(settings.items()))
-
-
 def _points_of(experiment: Experiment, rows: Sequence[Row]) -> list[Settings]:
     """The measured points, in the order of the grid."""
-    points = list({_identity(row.settings): row.settings for row in rows}.values())
+    points = list({identity(row.settings): row.settings for row in rows}.values())
     ranks = {name: _rank(experiment, name) for name in varying(points)}
     names = _in_grid_order(experiment, sorted(ranks))
     return sorted(points, key=lambda point: [ranks[name](point.get(name, "")) for name in names])
@@ -192,10 +188,10 @@ def _point_table(
     points: Sequence[Settings],
     changing: Sequence[str],
 ) -> PointTable:
-    values = {(_identity(row.settings), row.metric): row for row in rows}
+    values = {(identity(row.settings), row.metric): row for row in rows}
     lines = []
     for point in points[:MOST_POINTS]:
-        found = [values.get((_identity(point), metric)) for metric in experiment.metrics]
+        found = [values.get((identity(point), metric)) for metric in experiment.metrics]
         lines.append((
             [setting_text(point.get(name, "")) for name in changing],
             [measured(row.mean, row.ci) if row else NONE for row in found],

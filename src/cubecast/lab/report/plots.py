@@ -19,7 +19,6 @@ from cubecast.lab.report.axes import is_power, label_words, scale_x, scale_y
 from cubecast.lab.report.curve_styles import INK, LINES, PAPER, Look, Size, looks_of
 from cubecast.lab.report.curves import METRIC, Curve, Curves
 from cubecast.lab.report.diamonds import (
-    PRINTED,
     Spot,
     belongs,
     draw_bounds,
@@ -28,11 +27,10 @@ from cubecast.lab.report.diamonds import (
     spots_of,
 )
 from cubecast.lab.report.labels import Label, add_label
-from cubecast.lab.report.lines import are_dense, draw_lines, errors_of, legend_label
+from cubecast.lab.report.lines import draw_lines, errors_of, legend_label
 from cubecast.lab.report.paper_marks import Mark
 from cubecast.lab.report.wording import plain, rounded
 
-__all__ = ["PRINTED", "are_dense", "are_many", "draw_on", "errors_of"]
 MOST_BARS = 60
 """The most bars of a histogram; with more buckets only the outline is drawn."""
 MOST_LABELS = 10

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cubecast.lab.comparisons import Bound, PaperNumber, papers_spread
@@ -94,29 +94,28 @@ def judge(experiment: Experiment, rows: Iterable[Row]) -> list[Verdict]:
 def judge_number(experiment: str, number: PaperNumber, rows: Sequence[Row]) -> Verdict:
     """The verdict on one number in one reading; the rows are the experiment's."""
     ours = our_value(number, rows)
+    unmeasured = Verdict(
+        experiment, number.section, number.what, number.accounting, number.unit, number.value,
+        None, 0.0, None, "not measured", "Not among the points of this run.", 0,
+        number.row, number.counts, _tolerance(number), tolerance_from=number.tolerance_from,
+        bound=number.bound, follows=number.follows,
+    )  # fmt: skip
     if ours is None:
-        return Verdict(
-            experiment, number.section, number.what, number.accounting, number.unit, number.value,
-            None, 0.0, None, "not measured", "Not among the points of this run.", 0,
-            number.row, number.counts, _tolerance(number), tolerance_from=number.tolerance_from,
-            bound=number.bound, follows=number.follows,
-        )  # fmt: skip
-    reach, tolerance, spread = _reach(number, ours), _tolerance(number), _spread(number, ours)
-    allowed = tolerance + spread
+        return unmeasured
+    reach, spread = _reach(ours), _spread(number, ours)
+    allowed = _tolerance(number) + spread
     difference = ours.value - number.value
     judgement = _judgement(number, difference, reach, allowed)
     told = judgement in ("differs", "kept, not reached")
-    return Verdict(
-        experiment, number.section, number.what, number.accounting, number.unit, number.value,
-        ours.value, ours.ci, difference, judgement,
-        _sentence(number, ours, judgement, spread), ours.n, number.row, number.counts,
-        allowed, reach, number.tolerance_from,
-        number.reason if told else "", number.shown_by if told else "", number.bound, spread,
-        number.follows,
+    return replace(
+        unmeasured, ours=ours.value, ci=ours.ci, difference=difference, verdict=judgement,
+        sentence=_sentence(number, ours, judgement, spread), n=ours.n, allowed=allowed, reach=reach,
+        reason=number.reason if told else "", shown_by=number.shown_by if told else "",
+        spread=spread,
     )  # fmt: skip
 
 
-def _reach(number: PaperNumber, ours: Ours) -> float:
+def _reach(ours: Ours) -> float:
     """Half the interval that decides.  How well a law fits a curve of means has none."""
     if ours.n < 2:
         return math.inf

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from cubecast.lab.papers.table import Printed, papers, rows
@@ -240,10 +240,7 @@ def _outcome(row: Printed, judged: Mapping[str, NumberOutcome]) -> NumberOutcome
     there = judged.get(row.same_as or row.id)
     if there is None:
         return NumberOutcome(row, "not measured")
-    return NumberOutcome(
-        row, there.outcome, there.experiment, there.reading, there.reproduced_in, there.readings,
-        there.near, there.reason, there.shown_by,
-    )  # fmt: skip
+    return replace(there, row=row)
 
 
 def _outcomes_of(verdicts: Sequence[Verdict]) -> dict[str, NumberOutcome]:
