@@ -45,7 +45,7 @@ def small(old: str = "", new: str = "", more: str = "") -> Experiment:
 def test_every_section_and_figure_has_its_file() -> None:
     assert list(SHIPPED) == [
         "4.1", "4.2", "4.2-T1", "4.2-T1-hops", "4.3", "4.4", "4.4-acks", "4.4-load", "4.5",
-        "4.5-calls", "4.5-load", "4.5-rate", "4.6", "4.6-load", "B.3", "B.4", "B.4-load", "B.5",
+        "4.5-load", "4.5-rate", "4.6", "4.6-load", "B.3", "B.4", "B.4-load", "B.5",
         "N.3", "N.6", "N.7", "N.8", "N.9", "S.II", "T.9", "T.13", "T.15", "T.16", "T.16-length",
         "T.18", "T.18-topics", "T.21", "T.22", "T.23", "production", "scale", "wan", "window",
     ]  # fmt: skip

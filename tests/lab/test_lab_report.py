@@ -329,7 +329,7 @@ OF_J = [
         tolerance_from="printed digits", reason="Because.", shown_by="4.1",
     ),
     number(
-        what="queue", row="J.T1-srpt", value=1, tolerance=0.1, accounting="one",
+        what="queue", row="J.T1-ps", value=1, tolerance=0.1, accounting="one",
         tolerance_from="printed digits", reason="Load.", shown_by="4.2",
     ),
     number(
@@ -354,18 +354,20 @@ def test_every_printed_number_has_a_row_in_the_table_of_its_paper(tmp_path: Path
         table = text[text.index(f"## The numbers of [{letter}]") :].split("\n## ")[0]
         assert table.count("\n| ") == 2 + count
     cells = [line[2:-2].split(" | ") for line in text.splitlines() if line[:2] == "| "]
-    by_name = {line[0]: line[1:] for line in cells if len(line) == 7}
+    by_name = {line[0]: line[1:] for line in cells if len(line) == 8}
     ps = "latency of VCube-PS, 4096 nodes, 25 % subscribers (4.1)"
-    assert by_name[ps][1:4] == ["reproduced", "4.1, one", "1 of 2"]
-    queues = "SRPT: nodes by mean queue, in the same bins: distance of the distributions"
-    srpt = by_name[f"{queues} (Kolmogorov-Smirnov) (Table 1)"]
-    assert srpt == ["0 by definition", "differs", "4.1, one", "0 of 2", "Load.", "4.2"]
-    assert by_name[f"{queues} (Kolmogorov-Smirnov) (Table I)"][4] == "As [J]. Load."
+    assert by_name[ps][1:5] == ["500 ± 2.5\u202fu.t.", "reproduced", "4.1, one (1 of 4)", "1 of 2"]
+    queue = next(line for name, line in by_name.items() if name.endswith("(Table 1)"))
+    assert queue == [
+        "0 by definition", "−100\u202fu.t.", "differs", "4.1, one (1 of 4)", "0 of 2", "Load.", "4.2"
+    ]  # fmt: skip
+    again = next(line for name, line in by_name.items() if name.endswith("(Table I)"))
+    assert again[5] == "As [J]. Load."
     assert by_name["physical links after 8 rounds (Figure 6)"][0] == "about 15\u202flinks"
     size = by_name["topics of universe L0 (Table 1)"]
-    assert size[1:4] == ["not compared", NONE, NONE]
-    assert size[4].endswith("The whole trace, which is not public.")
-    assert '<a href="#e-4.1">4.1, one</a>' in page
+    assert size[1:5] == [NONE, "not compared", NONE, NONE]
+    assert size[5].endswith("The whole trace, which is not public.")
+    assert '<a href="#e-4.1">4.1, one (1 of 4)</a>' in page
     assert '<a href="#e-4.2">' not in page, "an experiment that this report has not"
     assert "Follows from the settings: 4000 subscribers" in Outline(page).text
 
@@ -381,7 +383,7 @@ def test_tiles_and_contents_count_the_numbers_of_the_headline(tmp_path: Path) ->
     told = {name: int(count) for count, name in re.findall(r"(\d+) ([a-z, ]*[a-z])", tiles)}
     assert sum(told[name] for name in MEANINGS) == sum(stated) == 40 + 39 + 40
     assert told["reproduced"] == sum(come_out) == 1
-    assert told["from the settings alone"] == 3 + 2 + 36
+    assert told["from the settings alone"] == 6 + 5 + 36
     contents = page[page.index("experiment source numbers") :]
     assert "1 reproduced, 4 differ, 2 from the settings alone" in contents[:400]
 

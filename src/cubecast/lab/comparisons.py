@@ -10,6 +10,7 @@ comparison is made in every reading unless it says in which (`readings`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -87,6 +88,8 @@ class PaperNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Whether the tolerance is in the number's own unit and not a share of it."""
     tolerance_from: str = ""
     """Where the tolerance comes from (`papers.Source`)."""
+    longer: float = 1.0
+    """How many times as long as ours the paper's runs are: their means vary less by its root."""
     accounting: str = ""
     """The reading, where there is more than one."""
     reason: str = ""
@@ -210,7 +213,7 @@ def papers_spread(number: PaperNumber, deviation: float) -> float:
         return 0.0
     if share := paper.spread_share(printed):
         return share * _size(number, printed.number)
-    return interval(deviation, runs)
+    return interval(deviation / math.sqrt(number.longer), runs)
 
 
 def _size(number: PaperNumber, value: float) -> float:

@@ -6,7 +6,8 @@ distributions count as printed numbers.
 
 1. A tolerance is derived here, from `tolerance_from`, and is never chosen for a row.
 2. A number that follows from the settings alone says so in `follows_from`, and is counted apart.
-3. A row is compared by exactly one experiment, or says in `unjudged` why none does, or names in
+3. A row is compared by exactly one experiment (by several if the paper says it of all its values,
+   `of_all`), or says in `unjudged` why none does, or names in
    `same_as` the row of another paper that prints the same.
 """
 
@@ -21,7 +22,7 @@ from typing import Literal
 
 import msgspec
 
-from cubecast.lab.intervals import interval
+from cubecast.lab.intervals import CONFIDENCE, critical_value, interval
 
 Kind = Literal["value", "up to", "at least", "over", "distribution", "trend", "setting", "cited"]
 """*up to* ("no more than", "at most", "maximum"): the largest of ours should come near it.
@@ -74,6 +75,8 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     follows_from: str = ""
     """The settings or the shape of a tree that give the number by arithmetic, whatever happens in
     a run.  Such a number is printed, and is no result of runs."""
+    of_all: bool = False
+    """Whether the paper says it of all its values: then the worst of several experiments counts."""
 
     @property
     def counts(self) -> bool:
@@ -124,13 +127,19 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The largest standard deviation of a run that the paper saw, as a share of the mean."""
     interval_share: float = 0.0
     """The widest confidence interval that the paper saw, as a share of the mean."""
+    interval_confidence: float = CONFIDENCE
+    """The confidence of the paper's intervals."""
     number: list[Printed]
 
     def spread_share(self, row: Printed) -> float:
-        """Half the interval of one of the paper's means, as a share of it; 0: not printed."""
+        """Half the 95 % interval of one of the paper's means, as a share of it; 0: not printed."""
         if row.sigma or row.runs == 0:
             return 0.0
-        return self.interval_share or interval(self.sigma_share, self.runs)
+        if self.interval_share:
+            freedom = self.runs - 1
+            wider = critical_value(freedom, self.interval_confidence) / critical_value(freedom)
+            return self.interval_share / wider
+        return interval(self.sigma_share, self.runs)
 
     def spread(self, row: Printed) -> float:
         """Half the interval of the paper's mean, from the σ that is printed with it."""

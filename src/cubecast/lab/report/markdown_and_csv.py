@@ -12,6 +12,7 @@ from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.papers import named_in
 from cubecast.lab.report.verdict_tables import (
     CSV_COLUMNS,
+    TOGETHER,
     Judged,
     NumberRow,
     VerdictRow,
@@ -23,7 +24,9 @@ from cubecast.lab.verdicts import Row
 TITLE = "The papers' experiments, redrawn"
 HEAD = ("what", "paper", "ours", "difference", "verdict", "why")
 CLAIMS_HEAD = ("what", "limit of ours", *HEAD[2:])
-NUMBERS_HEAD = ("number", "paper", "outcome", "judged in", "comes out in", "why", "shown by")
+NUMBERS_HEAD = (
+    "number", "paper", "ours", "outcome", "judged in", "comes out in", "why", "shown by"
+)  # fmt: skip
 NUMBERS = ("paper", "limit of ours", "ours", "difference")
 CLAIMS = "Claims without a number"
 MOST_LISTED = 20
@@ -48,6 +51,7 @@ def markdown_of(
     lines += [f"- [{letter}] {_escaped(title)}" for letter, title in papers.items()]
     beside = "`points.csv` has every mean with its interval, `verdicts.csv` every verdict."
     lines += ["", beside, ""]
+    lines += [TOGETHER, ""] if found.tables else []
     for letter, numbers in found.tables.items():
         lines += [f"## The numbers of [{letter}]", "", *_table(NUMBERS_HEAD, map(_told, numbers))]
     for experiment in findings.experiments:
@@ -124,8 +128,8 @@ def _cells(line: VerdictRow) -> list[str]:
 
 def _told(row: NumberRow) -> list[str]:
     return [
-        f"{row.what} ({row.section})", row.paper, row.outcome, row.place, row.reproduced_in,
-        row.reason, row.shown_by,
+        f"{row.what} ({row.section})", row.paper, row.ours, row.outcome, row.place,
+        row.reproduced_in, row.reason, row.shown_by,
     ]  # fmt: skip
 
 

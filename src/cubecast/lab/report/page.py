@@ -21,7 +21,13 @@ from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.figures import Drawing, figure_names, inline
 from cubecast.lab.report.markdown_and_csv import CLAIMS, MOST_LISTED, TITLE, listed_cells
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, printed_numbers
+from cubecast.lab.report.verdict_tables import (
+    MEANINGS,
+    SIGNS,
+    TOGETHER,
+    Judged,
+    printed_numbers,
+)
 from cubecast.lab.report.wording import (
     NONE,
     counted,
@@ -107,6 +113,7 @@ def page_of(
         tables=numbers.tables,
         signs=SIGNS,
         meanings=MEANINGS,
+        together=TOGETHER,
         counted=counted,
         papers=named_in(experiment.source for experiment in findings.experiments),
         sections=[

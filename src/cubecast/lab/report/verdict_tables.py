@@ -58,6 +58,10 @@ MEANINGS = {
     **dict(OUTCOMES.values()),
     FOLLOWS: "arithmetic on the settings gives the number, so it is no result of runs",
 }
+TOGETHER = (
+    "In brackets behind a reading: how many of the numbers of its experiment come out together"
+    " there. Where it is one of many, that one may be chance."
+)
 CSV_COLUMNS = (
     "experiment", "section", "what", "accounting", "unit", "paper", "ours", "ci", "difference",
     "verdict", "sentence", "n", "row", "counts", "allowed", "reach", "tolerance_from", "reason",
@@ -88,9 +92,12 @@ class NumberRow:
     what: str
     section: str
     paper: str
+    ours: str
+    """Of the comparison that decides."""
     outcome: str
     place: str
-    """The experiment and the reading that it is judged in."""
+    """The experiment and the reading that it is judged in, and how many of its numbers come out
+    together there."""
     experiment: str
     reproduced_in: str
     """In how many of how many readings it comes out."""
@@ -207,11 +214,17 @@ def _number_row(one: NumberOutcome) -> NumberRow:
         one.reason,
     ]
     return NumberRow(
-        row.says + _compared(row), row.section, printed_text(row), OUTCOMES[one.outcome][0],
-        ", ".join(part for part in (one.experiment, one.reading) if part) or NONE, one.experiment,
+        row.says + _compared(row), row.section, printed_text(row),
+        ours_text(one.deciding) if one.deciding else NONE, OUTCOMES[one.outcome][0],
+        _place(one), one.experiment,
         f"{one.reproduced_in} of {one.readings}" if one.readings else NONE,
         " ".join(note for note in notes if note), one.shown_by,
     )  # fmt: skip
+
+
+def _place(one: NumberOutcome) -> str:
+    named = ", ".join(part for part in (one.experiment, one.reading) if part)
+    return f"{named} ({one.satisfied} of {one.of})" if one.of else named or NONE
 
 
 def _compared(row: Printed) -> str:

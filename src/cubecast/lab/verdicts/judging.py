@@ -12,8 +12,8 @@ Repeated looks with more seeds until a verdict falls are wrong more often than e
 So there are at most `LOOKS` looks, and each decides by intervals of confidence 1 - 0.05 / LOOKS:
 all looks together are wrong in at most 5 % of the cases.
 
-Nothing is left out: a number whose points were not measured (a quick run leaves large systems out)
-says so.
+Nothing is left out: a number of which not all points were measured (a quick run leaves large
+systems out) says so.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cubecast.lab.cells import Settings
 from cubecast.lab.comparisons import Bound, PaperNumber, papers_spread
 from cubecast.lab.experiment import Experiment
 from cubecast.lab.intervals import deviation, widened
@@ -88,12 +89,15 @@ class Verdict:
 def judge(experiment: Experiment, rows: Iterable[Row]) -> list[Verdict]:
     """A verdict for every number of the papers that the experiment names, in its order."""
     own = [row for row in rows if row.experiment == experiment.id]
-    return [judge_number(experiment.id, number, own) for number in experiment.paper]
+    grid = experiment.points()
+    return [judge_number(experiment.id, number, own, grid) for number in experiment.paper]
 
 
-def judge_number(experiment: str, number: PaperNumber, rows: Sequence[Row]) -> Verdict:
-    """The verdict on one number in one reading; the rows are the experiment's."""
-    ours = our_value(number, rows)
+def judge_number(
+    experiment: str, number: PaperNumber, rows: Sequence[Row], grid: Sequence[Settings]
+) -> Verdict:
+    """The verdict on one number in one reading; rows and grid are the experiment's."""
+    ours = our_value(number, rows, grid)
     unmeasured = Verdict(
         experiment, number.section, number.what, number.accounting, number.unit, number.value,
         None, 0.0, None, "not measured", "Not among the points of this run.", 0,

@@ -20,6 +20,10 @@ PRINTED_CONFIDENCE = 0.99
 """Of the intervals that [B] reports, which the form `interval` is compared with."""
 
 
+OF_ONE_SIDE: tuple[Form, ...] = ("value", "interval", "deviation")
+"""The forms that compare no two points."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One metric at one point of the grid."""
@@ -64,8 +68,14 @@ class Ours:
     """Seeds of the point that decides: its interval is the value's."""
 
 
-def our_value(number: PaperNumber, rows: Sequence[Row]) -> Ours | None:
-    """Our value for a number; None if its points were not measured."""
+def our_value(number: PaperNumber, rows: Sequence[Row], grid: Sequence[Settings]) -> Ours | None:
+    """Our value for a number; None if its points were not measured.
+
+    A value that many points give needs all of those that the grid has: the largest of the small
+    systems, which a quick run measures, keeps no bound of the large ones.
+    """
+    if number.fold and not _is_whole(number, rows, grid):
+        return None
     if number.printed is not None and number.printed.kind == "distribution":
         return _distance(number, number.printed.bins, rows)
     curve = curve_of(number, rows)
@@ -80,10 +90,10 @@ def our_value(number: PaperNumber, rows: Sequence[Row]) -> Ours | None:
 
 def curve_of(number: PaperNumber, rows: Sequence[Row]) -> list[Point]:
     """The compared value at every point of the folded axes, or at the one point."""
-    axes = number.over or ([number.along] if number.along else [])
+    axes = _axes(number)
     first = points_of(rows, (number.metric, *number.also), number.at, axes)
     curve: list[Point] = []
-    if number.form in ("value", "interval", "deviation"):
+    if number.form in OF_ONE_SIDE:
         curve = [_alone(number, point) for point in first.values()]
     else:
         other = {**number.at, **number.versus}
@@ -92,9 +102,44 @@ def curve_of(number: PaperNumber, rows: Sequence[Row]) -> list[Point]:
             pair = second.get(_moved(key, axes, number.versus))
             if pair is not None and (number.form == "difference" or pair.value != 0):
                 curve.append(_compared(number.form, point, pair))
-    until = number.until or math.inf
-    curve = [point for point in curve if number.since <= point.x <= until]
+    curve = [point for point in curve if _is_within(number, point.x)]
     return sorted(curve, key=lambda point: (point.x, repr(point.key)))
+
+
+def _axes(number: PaperNumber) -> list[str]:
+    return number.over or ([number.along] if number.along else [])
+
+
+def _is_within(number: PaperNumber, x: float) -> bool:
+    return number.since <= x <= (number.until or math.inf)
+
+
+def _is_whole(number: PaperNumber, rows: Sequence[Row], grid: Sequence[Settings]) -> bool:
+    """Whether the rows have all the places that the comparison has in the grid."""
+    other = number.versus_metric or number.metric
+    first = [row.settings for row in rows if row.metric == number.metric]
+    second = [row.settings for row in rows if row.metric == other]
+    return _places(number, grid, grid) <= _places(number, first, second)
+
+
+def _places(
+    number: PaperNumber, first: Sequence[Settings], second: Sequence[Settings]
+) -> set[tuple[Value, ...]]:
+    """The places on the folded axes where all sides of the comparison are there."""
+    axes = _axes(number)
+    here = {
+        key
+        for key in _keys(first, number.at, axes)
+        if _is_within(number, Point(key, 0.0, 0.0, 0).x)
+    }
+    if number.form in OF_ONE_SIDE:
+        return here
+    there = _keys(second, {**number.at, **number.versus}, axes)
+    return {key for key in here if _moved(key, axes, number.versus) in there}
+
+
+def _keys(points: Sequence[Settings], at: Settings, axes: Sequence[str]) -> set[tuple[Value, ...]]:
+    return {tuple(point[axis] for axis in axes) for point in points if matches(point, at)}
 
 
 def _moved(

@@ -40,6 +40,10 @@ _WORDS: dict[Outcome, tuple[str, str]] = {
     "not compared": ("is not compared", "are not compared"),
 }  # fmt: skip
 """Of one number, and of several or none."""
+_BAD = (
+    "one reading", "some reading", "kept, not reached", "undecided", "not measured", "differs",
+    "not compared",
+)  # fmt: skip
 _WORST: tuple[Judgement, ...] = (
     "differs", "not measured", "undecided", "kept, not reached", "reproduced"
 )  # fmt: skip
@@ -95,10 +99,15 @@ class NumberOutcome:
     reproduced_in: int = 0
     readings: int = 0
     """In how many of how many readings it is reproduced."""
+    satisfied: int = 0
+    of: int = 0
+    """How many of how many numbers of its experiment come out together in `reading`."""
     near: bool = False
     """It differs, but by no more than `NEAR` of the number."""
     reason: str = ""
     shown_by: str = ""
+    deciding: Verdict | None = None
+    """The comparison that decides: the worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,8 @@ class Headline:
     """All of them."""
     counts: Mapping[Outcome, int]
     """{outcome: numbers}, of the results of runs."""
+    again: int
+    """Of those that come out in one reading, how many another paper prints, and counts, too."""
     near: int
     """Of those that differ, how many by no more than `NEAR`."""
     follow: Mapping[Outcome, int]
@@ -124,18 +135,22 @@ class Headline:
     def __str__(self) -> str:
         said = f"[{self.paper}] prints" if self.paper else "The experiments' own files state"
         said += f" {self.numbers} number{'' if self.numbers == 1 else 's'}"
-        near = f" ({self.near} of these by at most {100 * NEAR:g} %)" if self.near else ""
+        notes: dict[Outcome, str] = {}
+        if self.again:
+            notes["one reading"] = f" ({self.again} of these another paper prints, too)"
+        if self.near:
+            notes["differs"] = f" ({self.near} of these by at most {100 * NEAR:g} %)"
         if not self.follow:
-            return f"{said}: {_told(self.counts, near)}."
+            return f"{said}: {_told(self.counts, notes)}."
         some = sum(self.follow.values())
         last = f"{some} {'follows' if some == 1 else 'follow'} from the settings alone"
-        results = f"{self.results} of them results of runs: {_told(self.counts, near)}"
-        return f"{said}, {results}. {last}: {_told(self.follow)}."
+        results = f"{self.results} of them results of runs: {_told(self.counts, notes)}"
+        return f"{said}, {results}. {last}: {_told(self.follow, {})}."
 
 
-def _told(counts: Mapping[Outcome, int], near: str = "") -> str:
+def _told(counts: Mapping[Outcome, int], notes: Mapping[Outcome, str]) -> str:
     return ", ".join(
-        f"{counts[name]} {words[counts[name] != 1]}{near if name == 'differs' else ''}"
+        f"{counts[name]} {words[counts[name] != 1]}{notes.get(name, '')}"
         for name, words in _WORDS.items()
         if name in counts
     )
@@ -225,13 +240,19 @@ def outcomes(verdicts: Iterable[Verdict]) -> dict[str, NumberOutcome]:
         by_experiment.setdefault(verdict.experiment, []).append(verdict)
     judged: dict[str, NumberOutcome] = {}
     for own in by_experiment.values():
-        judged |= _outcomes_of(own)
+        for ident, one in _outcomes_of(own).items():
+            judged[ident] = _worse(judged.get(ident, one), one)
     found: dict[str, NumberOutcome] = {}
     for paper in papers().values():
         for row in paper.number:
             if row.counts:
                 found[row.id] = _outcome(row, judged)
     return found | {ident: one for ident, one in judged.items() if ident not in rows()}
+
+
+def _worse(one: NumberOutcome, other: NumberOutcome) -> NumberOutcome:
+    """Of two experiments that compare one number; the first if both find the same."""
+    return max(one, other, key=lambda found: _BAD.index(found.outcome))
 
 
 def _outcome(row: Printed, judged: Mapping[str, NumberOutcome]) -> NumberOutcome:
@@ -247,17 +268,18 @@ def _outcomes_of(verdicts: Sequence[Verdict]) -> dict[str, NumberOutcome]:
     best = best_reading(verdicts)
     names = readings_of(verdicts)
     reading, experiment = best.reading if best else names[0], verdicts[0].experiment
+    together = (best.satisfied, best.of) if best else (0, 0)
     in_all = {name: {row.row: row for row in row_verdicts(verdicts, name)} for name in names}
     found = {}
     for ident, there in in_all[reading].items():
         printed = rows().get(ident)
         reproduced = sum(one[ident].judgement == "reproduced" for one in in_all.values())
-        bad = next((p for p in there.parts if p.verdict == there.judgement), None)
+        bad = next((part for part in there.parts if part.verdict == there.judgement), None)
         found[ident if printed else f"{experiment}: {ident}"] = NumberOutcome(
             printed or _own(ident, next(v for v in verdicts if _is(v, ident))),
             _outcome_of(there.judgement, reproduced), experiment, reading,
-            reproduced, len(names), there.judgement == "differs" and _near(there.parts),
-            bad.reason if bad else "", bad.shown_by if bad else "",
+            reproduced, len(names), *together, there.judgement == "differs" and _near(there.parts),
+            bad.reason if bad else "", bad.shown_by if bad else "", bad,
         )  # fmt: skip
     return found
 
@@ -306,11 +328,13 @@ def _headline(letter: str, own: Sequence[NumberOutcome]) -> Headline:
     follow = Counter(one.outcome for one in own if one.row.follows_from)
     counts = Counter(one.outcome for one in results)
     shown = ("one reading", "some reading")  # even if there are none
+    again = sum(bool(one.row.same_as) and one.outcome == "one reading" for one in results)
     near = sum(one.near and one.outcome == "differs" for one in results)
     return Headline(
         letter,
         len(own),
         {name: counts[name] for name in get_args(Outcome) if counts[name] or name in shown},
+        again,
         near,
         {name: follow[name] for name in get_args(Outcome) if follow[name]},
     )
