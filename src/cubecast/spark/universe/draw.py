@@ -170,7 +170,10 @@ class _Job:
 
     def drawn(self, seeds: int) -> Draws:
         """The four steps, for one number of seeds."""
-        say = partial(_say, self.tell, f"{seeds:,} seeds, {self.draws:,} draws")
+
+        def say(step: str) -> None:
+            self.tell(f"{seeds:,} seeds, {self.draws:,} draws: {step}")
+
         say("their subscribers")
         seeded = seed_masks(self.run, self.topics, seeds, self.draws)
         users = self._masks(partial(_joined, masks=seeded), self.of_users)
@@ -227,10 +230,6 @@ class _Job:
         found = map_in_arrow(frame, step, schema)
         joined = found.groupBy("id").agg(*(F.bit_or(word).alias(word) for word in words))
         return _gathered(joined, words)
-
-
-def _say(tell: Callable[[str], object], what: str, step: str) -> None:
-    tell(f"{what}: {step}")
 
 
 def _distinct(frame: DataFrame, column: str) -> Longs:
