@@ -15,12 +15,7 @@ import pytest
 from cubecast.spark.session import spark_session
 from cubecast.spark.universe.errors import UniverseError, UniverseTraceError
 from cubecast.spark.universe.importers import IMPORTERS, find_importer
-from cubecast.spark.universe.ingest import (
-    Manifest,
-    ingest_publications,
-    ingest_subscriptions,
-    ingest_trace,
-)
+from cubecast.spark.universe.ingest import Manifest, ingest_subscriptions, ingest_trace
 from cubecast.spark.universe.mapping import Mapping, parse_columns
 from cubecast.spark.universe.merge import (
     TOLD_TWICE,
@@ -284,7 +279,7 @@ def test_publications_with_names_and_replies_make_a_round_trip(
         "publications", parse_columns("post=id,time=at,user=who,topics=tags,replies=re"), "csv",
         header=True, list_separator=";", nothing="-", names=frozenset({"user", "topic", "post"}),
     )  # fmt: skip
-    manifest = ingest_publications(spark, [trace], mapping, out, subscribe=True, most_bad=0.5)
+    manifest = ingest_trace(spark, [trace], mapping, out, subscribe=True, most_bad=0.5)
     counts = manifest.counts
     assert (counts.read, counts.kept, counts.duplicates) == (7, 3, 1)
     assert dict(counts.quarantined_by) == {TOLD_TWICE: 1, "time is no number of s": 1}

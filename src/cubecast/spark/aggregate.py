@@ -47,18 +47,11 @@ def means(runs: DataFrame) -> DataFrame:
 
     `ci` is half its width; with one seed there is none, and `ci` is null.
     """
-    return summarised(runs.groupBy(*POINT, "metric"), "value")
-
-
-def summarised(groups: object, column: str) -> DataFrame:
-    """n, mean, sd, ci, least and most of a column, per group; rows need a `seed`."""
     from pyspark.sql import functions as F
-    from pyspark.sql.group import GroupedData
 
-    assert isinstance(groups, GroupedData)
-    pairs = F.sort_array(F.collect_list(F.struct("seed", F.col(column).alias("v"))))
-    values = groups.agg(F.transform(pairs, lambda pair: pair["v"]).alias("values"))
-    sized = values.withColumn("n", F.size("values"))
+    pairs = F.sort_array(F.collect_list(F.struct("seed", F.col("value").alias("v"))))
+    values = F.transform(pairs, lambda pair: pair["v"]).alias("values")
+    sized = runs.groupBy(*POINT, "metric").agg(values).withColumn("n", F.size("values"))
     centred = sized.withColumn("mean", _sum(F.col("values")) / F.col("n"))
     squares = F.transform("values", lambda v: (v - F.col("mean")) * (v - F.col("mean")))
     spread = F.when(F.col("n") > 1, F.sqrt(_sum(squares) / (F.col("n") - 1)))

@@ -31,6 +31,7 @@ from cubecast.spark.tables import (
     MESSAGE,
     RUNS,
     TIMINGS,
+    required,
     schema_with,
     setting_fields,
     spark_schema,
@@ -41,13 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_NAMES = 5
-_SEALED = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("key", "seal")])
-_PART = pa.schema(
-    [
-        pa.field("part", pa.int64(), nullable=False),
-        pa.field("sha256", pa.string(), nullable=False),
-    ]
-)
+_SEALED = required(("key", pa.string()), ("seal", pa.string()))
+_PART = required(("part", pa.int64()), ("sha256", pa.string()))
 
 
 def tables_are_current(results: Results) -> bool:

@@ -27,7 +27,7 @@ from cubecast.lab.cells import Cell, Measurement, Trace
 from cubecast.spark.errors import ResultsError
 from cubecast.spark.measuring_process import Apart, ProcessDiedError
 from cubecast.spark.results import Failure, Results, cell_name
-from cubecast.spark.tables import CELL, MEASURED_MESSAGE, MESSAGE
+from cubecast.spark.tables import CELL, MEASURED_MESSAGE, MESSAGE, required
 from cubecast.trace.parquet import write_parquet
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ Done: TypeAlias = dict[str, Any]
 
 ATTEMPTS = 2
 """How often a cell may end its process before it is given up."""
-DONE = pa.schema(
-    [pa.field(name, pa.string(), nullable=False) for name in ("key", "seal", "error", "details")]
-    + [pa.field("seconds", pa.float64(), nullable=False)]
+DONE = required(
+    *((name, pa.string()) for name in ("key", "seal", "error", "details")),
+    ("seconds", pa.float64()),
 )
 """The result of a task: the seal of a cell, or its error."""
 

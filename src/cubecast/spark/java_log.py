@@ -32,11 +32,8 @@ def told_why(master: str, log: Path) -> Iterator[None]:
     except ValueError as error:  # there is a context without a session
         raise SparkFailedError(f"Spark does not start on {master}: {error}") from None
     except (JavaEndedError, PySparkException, Py4JError) as error:
-        raise _not_started(master, log, error) from None
-
-
-def _not_started(master: str, log: Path, error: Exception) -> SparkFailedError:
-    return SparkFailedError(f"Spark does not start on {master}: {_reason(log, error)}")
+        why = _reason(log, error)
+        raise SparkFailedError(f"Spark does not start on {master}: {why}") from None
 
 
 def _reason(log: Path, error: Exception) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cubecast.lab.cells import Settings
 from cubecast.lab.experiment import parse
 from cubecast.lab.report.data import Findings, HistogramRow, Provenance
+from cubecast.lab.report.wording import varying
 from cubecast.lab.verdicts import Row
 from cubecast.spark.results import Results
 
@@ -96,17 +97,11 @@ def missing_cells(grid: pa.Table, there: set[str]) -> dict[str, list[str]]:
     columns = ("experiment", "key", "settings", "seed")
     rows = list(zip(*(grid[name].to_pylist() for name in columns), strict=True))
     lacking = [row for row in rows if row[1] not in there]
-    varying = {id: _varying([row[2] for row in rows if row[0] == id]) for id, *_ in lacking}
+    texts = {id: dict.fromkeys(row[2] for row in rows if row[0] == id) for id, *_ in lacking}
+    names = {id: varying([_settings(text) for text in own]) for id, own in texts.items()}
     found: dict[str, list[str]] = {}
     for experiment, _, text, seed in lacking:
         settings = _settings(text)
-        point = ", ".join(f"{n}={settings[n]}" for n in varying[experiment] if n in settings)
+        point = ", ".join(f"{n}={settings[n]}" for n in names[experiment] if n in settings)
         found.setdefault(experiment, []).append(f"{point} seed {seed}".strip())
     return found
-
-
-def _varying(texts: Sequence[str]) -> list[str]:
-    """The settings that are not the same at all points."""
-    points = [_settings(text) for text in dict.fromkeys(texts)]
-    names = dict.fromkeys(name for point in points for name in point)
-    return [name for name in names if len({repr(point.get(name)) for point in points}) > 1]

@@ -129,22 +129,13 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Bar(Progress):
-    """A bar on a terminal."""
+class _OnConsole(Progress):
+    """Counts the cells that end, and prints notes; `shown` makes the tally."""
+
+    _tally: CellTally
 
     def __init__(self, console: Console) -> None:
-        self._bar = RichProgress(
-            SpinnerColumn("line"), BarColumn(), TextColumn("{task.description}"),
-            console=console, transient=True,
-        )  # fmt: skip
         self._console = console
-
-    @contextmanager
-    def shown(self, cells: Sequence[Cell], kept: int, cores: int) -> Iterator[None]:
-        self._tally = CellTally(cells, kept, cores)
-        with self._bar:
-            self._task: TaskID = self._bar.add_task(self._tally.told(), total=1.0)
-            yield
 
     def tell(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -156,16 +147,34 @@ class Bar(Progress):
         self._tally.add(cell, failed=True)
         self.tell(f"failed: {failure}")
 
+
+class Bar(_OnConsole):
+    """A bar on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._bar = RichProgress(
+            SpinnerColumn("line"), BarColumn(), TextColumn("{task.description}"),
+            console=console, transient=True,
+        )  # fmt: skip
+
+    @contextmanager
+    def shown(self, cells: Sequence[Cell], kept: int, cores: int) -> Iterator[None]:
+        self._tally = CellTally(cells, kept, cores)
+        with self._bar:
+            self._task: TaskID = self._bar.add_task(self._tally.told(), total=1.0)
+            yield
+
     def refresh(self) -> None:
         told = self._tally.told()
         self._bar.update(self._task, completed=self._tally.share, description=told)
 
 
-class LineProgress(Progress):
+class LineProgress(_OnConsole):
     """A line now and then, without a terminal: in a log, in a pipe."""
 
     def __init__(self, console: Console, every_s: float = LINE_EVERY_S) -> None:
-        self._console = console
+        super().__init__(console)
         self._every_s = every_s
 
     @contextmanager
@@ -175,21 +184,11 @@ class LineProgress(Progress):
         yield
         self.tell(self._tally.told())
 
-    def finished(self, cell: Cell) -> None:
-        self._tally.add(cell)
-
-    def failed(self, cell: Cell, failure: Failure) -> None:
-        self._tally.add(cell, failed=True)
-        self.tell(f"failed: {failure}")
-
     def refresh(self) -> None:
         now = time.monotonic()
         if now - self._last >= self._every_s:
             self._last = now
             self.tell(self._tally.told())
-
-    def tell(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def progress_on(console: Console) -> Progress:

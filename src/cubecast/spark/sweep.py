@@ -25,7 +25,7 @@ from cubecast.spark.cancellable_jobs import Jobs
 from cubecast.spark.compact import tables_are_current, write_tables
 from cubecast.spark.errors import ResultsError, SparkFailedError, lab_errors
 from cubecast.spark.executor_task import DONE, Done, ExecutorTask, Measure, failure_of
-from cubecast.spark.frames import map_in_arrow as map_in_arrow
+from cubecast.spark.frames import map_in_arrow
 from cubecast.spark.progress import Progress, Silence
 from cubecast.spark.results import Failure, Results, cell_name, grid_table
 from cubecast.spark.tables import spark_schema
@@ -129,9 +129,7 @@ def bring_up_to_date(
     if not found.missing and tables_are_current(results):
         return SweepOutcome("", 0, len(found.wanted), (), 0, 0.0, lost=tuple(results.lost))
     with lab_errors(), session() as spark:
-        outcome = run_survey(
-            spark, found, results, measure=measure, keep=keep, progress=progress, facts=facts
-        )
+        outcome = run_survey(spark, found, results, measure=measure, progress=progress, facts=facts)
         write_tables(spark, results)
     return outcome
 
@@ -156,9 +154,7 @@ def run_sweep(
     """
     found = survey(cells, results, keep)
     results.extend_grid(found.wanted.values())
-    return run_survey(
-        spark, found, results, measure=measure, keep=keep, progress=progress, facts=facts
-    )
+    return run_survey(spark, found, results, measure=measure, progress=progress, facts=facts)
 
 
 def run_survey(
@@ -167,7 +163,6 @@ def run_survey(
     results: Results,
     *,
     measure: Measure,
-    keep: tuple[str, ...],
     progress: Progress | None,
     facts: dict[str, Any] | None,
 ) -> SweepOutcome:

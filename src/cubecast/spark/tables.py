@@ -34,27 +34,29 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def _required(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+def required(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    """A schema of columns without nulls."""
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 
-GRID = _required(
+_POINT = (
     ("experiment", pa.string()),
     ("cell", pa.int32()),
     ("key", pa.string()),
     ("settings", pa.string()),
     ("seed", pa.int64()),
-    ("cost", pa.float64()),
 )
+
+GRID = required(*_POINT, ("cost", pa.float64()))
 """The cells to measure: one row per cell and seed.  `settings` is JSON, its keys sorted."""
 
-METRIC = pa.struct(_required(("metric", pa.string()), ("value", pa.float64())))
-BUCKET = pa.struct(_required(("name", pa.string()), ("bucket", pa.int64()), ("count", pa.int64())))
-KEPT = pa.struct(_required(("name", pa.string()), ("sha256", pa.string())))
+METRIC = pa.struct(required(("metric", pa.string()), ("value", pa.float64())))
+BUCKET = pa.struct(required(("name", pa.string()), ("bucket", pa.int64()), ("count", pa.int64())))
+KEPT = pa.struct(required(("name", pa.string()), ("sha256", pa.string())))
 
-CELL = _required(
+CELL = required(
     ("key", pa.string()),
     ("metrics", pa.list_(pa.field("element", METRIC, nullable=False))),
     ("histograms", pa.list_(pa.field("element", BUCKET, nullable=False))),
@@ -70,7 +72,7 @@ CELL = _required(
 `kept` has a digest of every file that the cell kept beside it, by the name of the folder.
 """
 
-MESSAGE = _required(
+MESSAGE = required(
     ("key", pa.string()),
     ("id", pa.string()),
     ("topic", pa.string()),
@@ -89,19 +91,9 @@ MESSAGE = _required(
 MEASURED_MESSAGE = pa.schema([field for field in MESSAGE if field.name != "key"])
 """The columns of `Measurement.messages`: without the key, which the caller knows."""
 
-_POINT = (
-    ("experiment", pa.string()),
-    ("cell", pa.int32()),
-    ("key", pa.string()),
-    ("settings", pa.string()),
-    ("seed", pa.int64()),
-)
-
-RUNS = _required(*_POINT, ("metric", pa.string()), ("value", pa.float64()))
-HISTOGRAMS = _required(
-    *_POINT, ("name", pa.string()), ("bucket", pa.int64()), ("count", pa.int64())
-)
-TIMINGS = _required(
+RUNS = required(*_POINT, ("metric", pa.string()), ("value", pa.float64()))
+HISTOGRAMS = required(*_POINT, ("name", pa.string()), ("bucket", pa.int64()), ("count", pa.int64()))
+TIMINGS = required(
     *(column for column in _POINT if column[0] != "settings"),
     ("sweep", pa.string()),
     ("executor", pa.string()),
@@ -119,7 +111,7 @@ def _with_optional(schema: pa.Schema, *columns: tuple[str, pa.DataType]) -> pa.S
 
 
 POINTS = _with_optional(
-    _required(
+    required(
         *_SUMMED,
         ("metric", pa.string()),
         ("n", pa.int32()),
@@ -133,7 +125,7 @@ POINTS = _with_optional(
 """`n` seeds; `ci` is half the width of the 95 % confidence interval; one seed has neither sd nor
 ci."""
 DISTRIBUTIONS = _with_optional(
-    _required(
+    required(
         *_SUMMED,
         ("name", pa.string()),
         ("bucket", pa.int64()),
@@ -146,7 +138,7 @@ DISTRIBUTIONS = _with_optional(
 )
 """`count` and `share` are of all seeds together; `mean` and `ci` of the count in one run."""
 BUSYNESS = _with_optional(
-    _required(
+    required(
         ("sweep", pa.string()),
         ("cores", pa.int32()),
         ("cells", pa.int64()),

@@ -6,7 +6,7 @@ alone: each has its own marker.  A protocol has the same colour in every figure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from cubecast.lab.cells import Value
@@ -75,10 +75,6 @@ class Look:
     marker: str
     line: str
     hatch: str
-
-    def with_line(self, line: str) -> Look:
-        """The same with another line."""
-        return replace(self, line=line)
 
 
 def looks_of(shown: Curves) -> list[Look]:

@@ -186,7 +186,7 @@ def _add_legend(figure: Any, axes: Any, size: Size, last: Sequence[str]) -> None
     if len(pairs) < 2:
         return
     pairs.sort(key=lambda pair: pair[1] in last)
-    handles = [_without_error_bar(handle) for handle, _ in pairs]
+    handles = [one[0] if isinstance(one, ErrorbarContainer) else one for one, _ in pairs]
     labels = [label for _, label in pairs]
     widest = max(len(text) for text in labels)
     room = 76 * size.width / 5.6 * 8.5 / size.small
@@ -196,10 +196,6 @@ def _add_legend(figure: Any, axes: Any, size: Size, last: Sequence[str]) -> None
         handles, labels, loc="lower left", bbox_to_anchor=(0, 0.9), ncols=columns,
         columnspacing=1.6, borderpad=0.2, borderaxespad=0.2, labelspacing=0.35,
     )  # fmt: skip
-
-
-def _without_error_bar(handle: Any) -> Any:
-    return handle[0] if isinstance(handle, ErrorbarContainer) else handle
 
 
 # -- margins --------------------------------------------------------------------------------------

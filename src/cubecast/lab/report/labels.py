@@ -56,11 +56,6 @@ class Box(NamedTuple):
         """With so much more room on both sides."""
         return self._replace(left=self.left - by, right=self.right + by)
 
-    def shrunk(self) -> Box:
-        """Without the room for parts of letters that numbers do not have."""
-        spare = 0.1 * (self.top - self.bottom)
-        return Box(self.left, self.bottom + spare, self.right, self.top - spare)
-
 
 class Label(Annotation):
     """A number beside the point `xy`, whose mark reaches `reach` points to each side.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -79,7 +80,7 @@ def draw_lines(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], si
     dense = are_dense(plot, shown)
     shifts = [0.0] * len(shown.curves) if dense else shifts_of(plot, shown, size)
     for index, (curve, look) in enumerate(zip(shown.curves, looks_of(shown), strict=True)):
-        own = look if plot.kind != "timeline" else look.with_line(LINES[index % len(LINES)])
+        own = look if plot.kind != "timeline" else replace(look, line=LINES[index % len(LINES)])
         if curve.level:
             _draw_level(axes, curve, own)
         elif dense:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cubecast.overlay.universes.streams import Doubles, Longs
-from cubecast.spark.sweep import map_in_arrow
+from cubecast.spark.frames import map_in_arrow
 from cubecast.spark.universe.groups import by_key, groups, partitions_for
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ def co_counts(subscriptions: DataFrame, topics: Longs) -> Longs:
 
     session = subscriptions.sparkSession
     chosen = F.broadcast(session.createDataFrame(pa.table({"topic": pa.array(topics)})))
-    of_users = by_key(
-        subscriptions.join(chosen, "topic"), "user", _partitions(subscriptions)
-    )  # fmt: skip
+    of_users = by_key(subscriptions.join(chosen, "topic"), "user", partitions_for(subscriptions))
     counted = map_in_arrow(
         of_users, partial(_counted, topics=topics), "row int, column int, users long"
     )
@@ -94,11 +92,6 @@ def co_counts(subscriptions: DataFrame, topics: Longs) -> Longs:
     row, column, users = (np.asarray(sums.column(name)) for name in ("row", "column", "users"))
     matrix[row, column] = users
     return matrix
-
-
-def _partitions(subscriptions: DataFrame) -> int:
-    cores = subscriptions.sparkSession.sparkContext.defaultParallelism
-    return partitions_for(cores, subscriptions.count())
 
 
 def _counted(batches: Iterator[Any], topics: Longs) -> Iterator[Any]:

@@ -67,15 +67,8 @@ class Distribution:
             "power_law": None,
         }
         if self.law is not None:
-            facts["power_law"] = {
-                "exponent": self.law.exponent,
-                "error": self.law.error,
-                "least": self.law.least,
-                "tail": self.law.tail,
-                "distance": self.law.distance,
-                "goodness": self.law.goodness,
-                "resamples": self.law.resamples,
-            }
+            told = ("exponent", "error", "least", "tail", "distance", "goodness", "resamples")
+            facts["power_law"] = {name: getattr(self.law, name) for name in told}
         return facts
 
 

@@ -40,7 +40,7 @@ from cubecast.kernel.gossip import (
 from cubecast.kernel.gossip.engine import COLUMNS
 from cubecast.kernel.gossip.events import NO_AUTHOR
 from cubecast.spark.errors import LabError
-from cubecast.spark.sweep import map_in_arrow
+from cubecast.spark.frames import map_in_arrow
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.schemas import SUBSCRIPTIONS
 

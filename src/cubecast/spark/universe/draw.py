@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cubecast.overlay.universes.streams import Longs
-from cubecast.spark.sweep import map_in_arrow
+from cubecast.spark.frames import map_in_arrow
 from cubecast.spark.universe.groups import Groups, by_key, groups, partitions_for
 from cubecast.spark.universe.masks import Masks, bits, packed, picked, seed_masks, words_for
 
@@ -125,9 +125,7 @@ def draw_each(
     for number in seeds:
         if not 1 <= number <= len(topics):
             raise ValueError(f"cannot draw {number:,} of {len(topics):,} topics")
-    session = subscriptions.sparkSession
-    cores = session.sparkContext.defaultParallelism
-    parts = partitions_for(cores, subscriptions.count())
+    parts = partitions_for(subscriptions)
     of_users = by_key(subscriptions, "user", parts).persist(StorageLevel.DISK_ONLY)
     of_topics = by_key(subscriptions, "topic", parts).persist(StorageLevel.DISK_ONLY)
     job = _Job(subscriptions, of_users, of_topics, topics, draws, smallest, run, journals, tell)
@@ -172,10 +170,13 @@ class _Job:
 
     def drawn(self, seeds: int) -> Draws:
         """The four steps, for one number of seeds."""
-        say = partial(_say, self.tell, f"{seeds:,} seeds, {self.draws:,} draws")
+
+        def say(step: str) -> None:
+            self.tell(f"{seeds:,} seeds, {self.draws:,} draws: {step}")
+
         say("their subscribers")
         seeded = seed_masks(self.run, self.topics, seeds, self.draws)
-        users = self._masks(partial(_seeded_users, seeds=seeded), self.of_users)
+        users = self._masks(partial(_joined, masks=seeded), self.of_users)
         say("the users' own topics")
         added = seeded.union(self._own_topics(users))
         say("topics with enough subscribers")
@@ -193,7 +194,7 @@ class _Job:
         if self.journals is None:
             return self._random_topics(users)
         own = by_key(self.journals.select("user", "topic"), "topic", 1)
-        journals = self._masks(partial(_journals, users=users), own)
+        journals = self._masks(partial(_joined, masks=users), own)
         others = users.without(_distinct(self.journals, "user"))
         return journals.union(self._random_topics(others))
 
@@ -229,10 +230,6 @@ class _Job:
         found = map_in_arrow(frame, step, schema)
         joined = found.groupBy("id").agg(*(F.bit_or(word).alias(word) for word in words))
         return _gathered(joined, words)
-
-
-def _say(tell: Callable[[str], object], what: str, step: str) -> None:
-    tell(f"{what}: {step}")
 
 
 def _distinct(frame: DataFrame, column: str) -> Longs:
@@ -282,10 +279,10 @@ def _batch(masks: Masks) -> Any:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _seeded_users(batches: Iterator[Any], seeds: Masks) -> Iterator[Any]:
-    """Each user with the draws in which one of its topics is a seed."""
+def _joined(batches: Iterator[Any], masks: Masks) -> Iterator[Any]:
+    """Each key with the draws of all of its values."""
     for piece in _pieces(batches):
-        words = np.bitwise_or.reduceat(seeds.of(piece.values), piece.offsets[:-1], axis=0)
+        words = np.bitwise_or.reduceat(masks.of(piece.values), piece.offsets[:-1], axis=0)
         yield _batch(Masks(piece.keys, words))
 
 
@@ -298,13 +295,6 @@ def _picked_topics(batches: Iterator[Any], users: Masks, run: int, draws: int) -
         flags = np.zeros((len(topics), draws), dtype=np.bool_)
         flags[at, number] = True
         yield _batch(Masks(topics, packed(flags)))
-
-
-def _journals(batches: Iterator[Any], users: Masks) -> Iterator[Any]:
-    """Topics with the draws of the users whose journals they are."""
-    for piece in _pieces(batches):
-        words = np.bitwise_or.reduceat(users.of(piece.values), piece.offsets[:-1], axis=0)
-        yield _batch(Masks(piece.keys, words))
 
 
 def _kept_topics(

@@ -18,7 +18,7 @@ from cubecast.overlay.universes.bipartite import UniversePlan, chunks, plan
 from cubecast.overlay.universes.grid import NODES, PARAMETERS, TOPICS, GridParameters, grid
 from cubecast.overlay.universes.presets import BipartiteParameters, preset
 from cubecast.overlay.universes.streams import Universe
-from cubecast.spark.sweep import map_in_arrow
+from cubecast.spark.frames import map_in_arrow
 from cubecast.spark.universe.schemas import SUBSCRIPTIONS
 
 if TYPE_CHECKING:

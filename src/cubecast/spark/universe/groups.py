@@ -44,9 +44,10 @@ def by_key(subscriptions: DataFrame, key: str, partitions: int) -> DataFrame:
     )
 
 
-def partitions_for(session_cores: int, pairs: int) -> int:
-    """So many that one fits in a task's memory, and no core is idle."""
-    return max(session_cores, -(-pairs // PAIRS_PER_PARTITION))
+def partitions_for(subscriptions: DataFrame) -> int:
+    """So many that one fits in a task's memory, and no core is idle; counts the pairs."""
+    cores = subscriptions.sparkSession.sparkContext.defaultParallelism
+    return max(cores, -(-subscriptions.count() // PAIRS_PER_PARTITION))
 
 
 def groups(batches: Iterator[Any]) -> Iterator[Groups]:

@@ -19,7 +19,7 @@ from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cubecast.spark.sweep import map_in_arrow
+from cubecast.spark.frames import map_in_arrow
 from cubecast.spark.tables import spark_schema
 from cubecast.spark.universe.cells import FileColumns
 from cubecast.spark.universe.errors import UniverseTraceError
@@ -92,21 +92,9 @@ def ingest_subscriptions(
     session: SparkSession, paths: Sequence[Path], mapping: Mapping, out: Path, **options: Any
 ) -> Manifest:
     """Make a universe of a trace of pairs (user, topic); options are those of `ingest_trace`."""
-    _require_kind(mapping, "subscriptions")
+    if mapping.kind != "subscriptions":
+        raise UniverseTraceError(f"the mapping is of {mapping.kind}, not of subscriptions")
     return ingest_trace(session, paths, mapping, out, **options)
-
-
-def ingest_publications(
-    session: SparkSession, paths: Sequence[Path], mapping: Mapping, out: Path, **options: Any
-) -> Manifest:
-    """Make a universe of a trace of posts; the options are those of `ingest_trace`."""
-    _require_kind(mapping, "publications")
-    return ingest_trace(session, paths, mapping, out, **options)
-
-
-def _require_kind(mapping: Mapping, kind: str) -> None:
-    if mapping.kind != kind:
-        raise UniverseTraceError(f"the mapping is of {mapping.kind}, not of {kind}")
 
 
 def ingest_trace(

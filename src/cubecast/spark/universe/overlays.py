@@ -34,7 +34,7 @@ from cubecast.kernel.rounds.arithmetic import Longs
 from cubecast.kernel.rounds.metrics import COLUMNS, EXACT_UP_TO, SOURCES, WHOLE
 from cubecast.kernel.rounds.optimum import default_share
 from cubecast.overlay.rounds import RoundConfig
-from cubecast.spark.sweep import map_in_arrow
+from cubecast.spark.frames import map_in_arrow
 from cubecast.spark.universe.bins import in_bins
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.schemas import VIEWS

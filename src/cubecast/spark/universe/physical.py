@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from cubecast.kernel.rounds import physical_view_sizes
-from cubecast.spark.sweep import map_in_arrow
+from cubecast.spark.frames import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
