@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from cubecast import lab
-from cubecast.lab.experiment import Experiment, ExperimentError, find, load
-from cubecast.lab.request import ask, choose, own_sources
+from cubecast.lab import measuring
+from cubecast.lab.cells import Measurement, measure
+from cubecast.lab.experiment import Experiment, ExperimentError, Seeds, find, load
+from cubecast.lab.request import ask, choose, own_sources, text_of
 from cubecast.lab.running import Job
 from cubecast.lab.verdicts import Row
+from cubecast.spark.errors import LabError
 from cubecast.spark.session import spark_session
 from support.paths import ROOT
 from support.walks import as_called, calls, functions, walk
@@ -161,15 +167,68 @@ def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path: Path) 
         lab.run("9.9", out=out)
     with pytest.raises(ExperimentError, match=r"name an experiment; there are: 4\.1"):
         lab.run(out=out)
-    with pytest.raises(ExperimentError, match="seeds: must be at least 1, not 0"):
+    with pytest.raises(ExperimentError, match="seeds: must be a whole number of at least 1, not 0"):
         lab.run("4.1", seeds=0, out=out)
+    for wrong in ("4", 2.5, True):
+        with pytest.raises(ExperimentError, match="seeds: must be a whole number of at least 1"):
+            lab.run("4.1", seeds=wrong, out=out)  # type: ignore[arg-type]
+    with pytest.raises(ExperimentError, match="cells are too many; at most 1,000,000"):
+        lab.run("4.1", seeds=10**9, out=out)
     with pytest.raises(ExperimentError, match=r"keep, 4\.5: sessions keeps nothing"):
         lab.run("4.5", keep=["traces"], out=out)
-    with pytest.raises(ExperimentError, match="until_decided: must be at least 1"):
+    with pytest.raises(ExperimentError, match="until_decided: must be a whole number"):
         lab.run("4.1", until_decided=0, out=out)
     with pytest.raises(ExperimentError, match="until_decided: goes with the full grid"):
         lab.run("4.1", until_decided=9, quick=True, out=out)
     assert not out.exists()
+
+
+def test_a_package_that_cannot_be_sent_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ``__init__.py`` it is no package of anybody's: its sources would not count."""
+    (tmp_path / "loose").mkdir()
+    shutil.copy(RING.with_suffix(".py"), tmp_path / "loose" / "work.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "loose.toml"
+    text = EXPERIMENT.replace('protocol = "vcube-ps"', 'protocol = "loose.work:ring"')
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ExperimentError, match=r"loose is a folder without __init__\.py"):
+        ask([file])
+
+
+def test_the_results_keep_the_experiment_as_it_was_read(mine: Path) -> None:
+    own = load(mine)
+    mine.write_text("something else")
+    assert text_of(own) == EXPERIMENT
+    with pytest.raises(ExperimentError, match="changed after it was read"):
+        text_of(msgspec.structs.replace(own, seeds=Seeds(9)))
+
+
+def test_a_request_that_spark_refuses_leaves_no_trace(mine: Path, tmp_path: Path) -> None:
+    """The cells of the grid are then not asked for, and no report misses them."""
+    out = tmp_path / "out"
+    with pytest.raises(LabError, match="Spark Connect"):
+        lab.run(mine, master="sc://nowhere", out=out)
+    assert [one.name for one in out.iterdir()] == [".lock"]
+
+
+def test_a_measurement_has_what_its_workload_declares(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, found = load(mine).cells()[0], {"value": measure(load(mine).cells()[0])}
+    monkeypatch.setattr(measuring, "measure", lambda cell, keep: found["value"])
+    whole = found["value"]
+    assert measuring.measured(cell) is whole
+    lacking = {name: value for name, value in whole.metrics.items() if name != "latency_mean"}
+    for wrong, said in (
+        (Measurement(lacking), "did not give latency_mean, which `metrics` declares"),
+        (Measurement({**whole.metrics, "latency_mean": nan}), "gave latency_mean = nan"),
+        (None, "returned NoneType, not a Measurement"),
+    ):
+        found["value"] = wrong  # type: ignore[assignment]
+        with pytest.raises(ValueError, match=said):
+            measuring.measured(cell)
 
 
 def test_experiments_are_chosen_by_id_file_workload_and_object(mine: Path) -> None:

@@ -96,9 +96,17 @@ def test_arguments_are_shown_without_secrets(argument: str, shown: str) -> None:
     [
         ("s3a://bucket/x", "s3a:// is no file system of pyarrow's; write s3://"),
         ("foo://bucket/x", "foo:// is no file system of pyarrow's; use a path, or one of s3://"),
+        ("", "a place of results has a name; this one is empty"),
+        ("  ", "a place of results has a name; this one is empty"),
+        ("file://shared/lab", "file://shared/lab names no file of this machine"),
+        ("file:///lab?x", "file:///lab?x names no file of this machine: write file:///path"),
+        ("file:/lab", "file:/lab is no URI: write file:///lab"),
+        ("S3:/bucket/x", "S3:/bucket/x is no URI: write s3://bucket/x"),
+        ("s3://", "s3:// names no bucket: write s3://bucket/x"),
+        ("gs://", "gs:// names no bucket: write gs://bucket/x"),
     ],
 )
-def test_an_unknown_file_system_is_refused_before_anything_runs(
+def test_a_place_that_cannot_be_is_refused_before_anything_runs(
     out: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -107,6 +115,15 @@ def test_an_unknown_file_system_is_refused_before_anything_runs(
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"cubecast lab run: {advice}")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://AKIA:very/secret@bucket/x?region=eu", "hdfs://u:secret@head:port/x"]
+)
+def test_a_uri_that_cannot_be_read_is_told_without_its_secrets(uri: str) -> None:
+    with pytest.raises(ResultsError, match=r"cannot use .*write / as %2F") as refusal:
+        place_of(uri)
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_uri_of_this_machine_is_a_directory(tmp_path: Path) -> None:

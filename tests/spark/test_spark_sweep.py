@@ -52,6 +52,7 @@ from cubecast.spark.tables import SCHEMAS
 from cubecast.trace import check, read
 from support.lab_toys import (
     dies_at_four,
+    exits_at_four,
     fails_at_four,
     gated,
     latency_is_nodes,
@@ -312,6 +313,12 @@ def test_a_cell_that_kills_its_process_does_not_take_the_sweep_with_it(
     )
     assert (outcome.ran, len(results.finished()), results.failed()) == (7, 7, {failure.key})
     assert results.failure(failure.key) == failure
+
+
+def test_a_cell_that_calls_exit_fails_alone(spark: SparkSession, tmp_path: Path) -> None:
+    outcome = sweep(spark, toy_cells(4, 1), tmp_path, exits_at_four)
+    assert list(map(str, outcome.failures)) == ["toy (nodes=4) seed 0: SystemExit: 5"]
+    assert outcome.ran == 3
 
 
 def test_two_sweeps_do_not_write_to_one_directory(spark: SparkSession, tmp_path: Path) -> None:

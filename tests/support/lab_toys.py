@@ -14,6 +14,7 @@ import argparse
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,6 +83,13 @@ def dies_at_four(cell: Cell) -> Measurement:
     """As where the system kills a process that takes too much memory."""
     if cell.settings["nodes"] == 4 and cell.seed == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+    return toy(cell)
+
+
+def exits_at_four(cell: Cell) -> Measurement:
+    """As code of a user's own that was once a script."""
+    if cell.settings["nodes"] == 4:
+        sys.exit(5)
     return toy(cell)
 
 

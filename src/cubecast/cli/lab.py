@@ -109,7 +109,7 @@ def run_experiments(
     \b
     Examples:
       cubecast lab run 4.1 --quick
-          a first look: 100 small runs, and Spark's own start
+          a first look: small systems, few seeds, and Spark's own start
       cubecast lab run 4.1 4.2 --seeds 40
           two experiments with 40 seeds, on all cores
       cubecast lab run all --quick && cubecast lab report
@@ -202,7 +202,7 @@ def _tell(ran: Ran, out: str) -> None:
         if ran.failures:
             parts.append(f"{len(ran.failures)} failed")
     typer.echo(f"{', '.join(parts)}; tables in {out}/tables")
-    typer.echo(f"next: cubecast lab report {out}")
+    typer.echo(f"next: cubecast lab report {shlex.quote(out)}")
 
 
 lab.command("report")(report)

@@ -138,6 +138,8 @@ def report(
       cubecast lab report --format pdf --width column --to paper
           the figures as a paper takes them
     """
+    if as_json and to:
+        refuse("lab report", "--json prints and writes no file: leave --to out")
     with results_errors("lab report"):
         from cubecast.spark.plain_tables import gather
         from cubecast.spark.results import Results
@@ -150,9 +152,11 @@ def report(
         from cubecast.lab.report import write
 
         chosen = tuple(dict.fromkeys(one.value for one in formats or (Format.png, Format.svg)))
-        written = write(
-            findings, to or results.root, formats=chosen, width=width.value, with_page=page
-        )
+        place = to or results.root
+        try:
+            written = write(findings, place, formats=chosen, width=width.value, with_page=page)
+        except OSError as error:
+            refuse("lab report", f"cannot write the report to {place}: {error.strerror or error}")
     typer.echo(f"written: {written}")
 
 

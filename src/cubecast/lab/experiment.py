@@ -7,6 +7,7 @@ values, before anything runs.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -133,6 +134,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     paper: list[PaperNumber] = []
     """Each comparison in each of its readings."""
     path: str = ""
+    text: str = ""
+    """The text of the file."""
 
     def points(self, *, quick: bool = False, changes: Settings | None = None) -> list[Settings]:
         """All points of the grid, in order; `changes` replaces settings at every point."""
@@ -204,7 +207,7 @@ def find(name: str) -> Experiment:
 def load(path: Path) -> Experiment:
     """Read an experiment's file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ExperimentError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -225,12 +228,12 @@ def parse(text: str, name: str) -> Experiment:
     for key in NEEDED:
         if key not in raw:
             raise ExperimentError(f"{name}: {key}: is missing; needed are: {', '.join(NEEDED)}")
-    raw["grid"] = _blocks(raw["grid"])
+    raw["grid"] = _blocks(name, raw["grid"])
     _refuse_unknown(name, raw)
     if "paper" in raw:
         raw["paper"] = _numbers(name, raw)
     try:
-        experiment = msgspec.convert({**raw, "path": name}, Experiment)
+        experiment = msgspec.convert({**raw, "path": name, "text": text}, Experiment)
     except msgspec.ValidationError as error:
         raise ExperimentError(f"{name}: {_place(str(error))}") from None
     _check(experiment)
@@ -253,11 +256,15 @@ def _numbers(name: str, raw: dict[str, Any]) -> Any:
     return expanded(entries, readings, refuse)
 
 
-def _blocks(grid: Any) -> Any:
+def _blocks(name: str, grid: Any) -> Any:
     """The grid is one table or several, of axes; `seeds` is no axis but a limit."""
     tables = [grid] if isinstance(grid, dict) else grid
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         return tables
+    for table in tables:
+        for axis, values in table.items():
+            if axis != "seeds" and not isinstance(values, list):
+                raise ExperimentError(f"{name}: grid.{axis}: must be a list, not {values!r}")
     return [
         {"axes": {name: values for name, values in table.items() if name != "seeds"}}
         | ({"seeds": table["seeds"]} if "seeds" in table else {})
@@ -274,7 +281,7 @@ _TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
 
 def _refuse_unknown(name: str, raw: dict[str, Any]) -> None:
     """Refuse unknown keys, with a list of the known ones."""
-    _refuse_keys(name, "", raw, [key for key in _keys(Experiment) if key != "path"])
+    _refuse_keys(name, "", raw, [key for key in _keys(Experiment) if key not in ("path", "text")])
     for table, (kind, repeated) in _TABLES.items():
         entries = raw.get(table, [] if repeated else {})
         for index, entry in enumerate(entries if isinstance(entries, list) else [entries]):
@@ -297,10 +304,19 @@ def _keys(kind: type[msgspec.Struct]) -> list[str]:
     return [field.name for field in msgspec.structs.fields(kind)]
 
 
+_WORDS: dict[str, tuple[str, ...]] = {
+    "kind": get_args(PlotKind), "form": get_args(Form), "fold": get_args(Fold),
+    "bound": get_args(Bound),
+}  # fmt: skip
+"""The words that a key may have."""
+
+
 def _place(message: str) -> str:
     """msgspec's message with the key first, tables counted from 1: "plot[1].kind: Invalid …"."""
     text, found, place = message.partition(" - at `$.")
     place = re.sub(r"\[(\d+)\]", lambda index: f"[{int(index[1]) + 1}]", place.rstrip("`"))
+    allowed = _WORDS.get(place.rpartition(".")[2], ()) if "enum value" in text else ()
+    text += f"; {_list(filter(None, allowed))}" if allowed else ""
     return f"{place}: {text}" if found else text
 
 
@@ -433,8 +449,13 @@ def _check_paper(
         raise refuse(f"{place}.over", f"goes with max, min or mean, not {number.fold!r}")
     if number.along and not all(isinstance(p.get(number.along), int | float) for p in points):
         raise refuse(f"{place}.along", f"{number.along!r} is no setting with numbers")
+    for key in ("value", "tolerance", "scale", "offset", "since", "until", "longer"):
+        if not math.isfinite(getattr(number, key)):
+            raise refuse(f"{place}.{key}", f"must be a number, not {getattr(number, key)}")
     if number.tolerance < 0:
         raise refuse(f"{place}.tolerance", f"must be 0 or more, not {number.tolerance}")
+    if number.longer <= 0:
+        raise refuse(f"{place}.longer", f"must be above 0, not {number.longer}")
     for key, chosen in (("at", number.at), ("versus", {**number.at, **number.versus})):
         matching = [point for point in points if matches(point, chosen)]
         if not matching:

@@ -6,17 +6,19 @@ import platform
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 from cubecast.lab.cells import Cell
-from cubecast.lab.experiment import Experiment, ExperimentError, find, shipped
-from cubecast.lab.sources import code_digest
+from cubecast.lab.experiment import Experiment, ExperimentError, find, parse, shipped
+from cubecast.lab.sources import code_digest, own_modules
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.plugins import source_of
 from cubecast.version import __version__
 
+MAX_CELLS = 1_000_000
+"""Of one request: every cell is a file, and their list is in memory."""
 OWN_NAMES = ("workload", "protocol")
 """Settings that may name an object of the user's own."""
 
@@ -51,19 +53,35 @@ def ask(
 ) -> Asked:
     """Find the experiments; raises `ExperimentError` for unknown ones or an impossible request."""
     chosen = choose(names)
-    if seeds is not None and seeds < 1:
-        raise ExperimentError(f"seeds: must be at least 1, not {seeds}")
-    if until_decided is not None and until_decided < 1:
-        raise ExperimentError(f"until_decided: must be at least 1, not {until_decided}")
+    for key, count in (("seeds", seeds), ("until_decided", until_decided)):
+        if count is not None and (type(count) is not int or count < 1):
+            raise ExperimentError(f"{key}: must be a whole number of at least 1, not {count!r}")
     if until_decided is not None and quick:
         raise ExperimentError("until_decided: goes with the full grid, not with the quick form")
-    kept = tuple(dict.fromkeys(keep))
+    kept = tuple(dict.fromkeys([keep] if isinstance(keep, str) else keep))
+    if seeds is not None:
+        cells = seeds * sum(len(experiment.points(quick=quick)) for experiment in chosen)
+        if cells > MAX_CELLS:
+            raise ExperimentError(f"seeds: {cells:,} cells are too many; at most {MAX_CELLS:,}")
     for experiment in chosen:
         try:
             WORKLOADS[experiment.workload].refuse_to_keep(kept)
         except WorkloadError as error:
             raise ExperimentError(f"keep, {experiment.id}: {error.problem}") from None
+        _refuse_folders(experiment, quick)
     return Asked(tuple(chosen), quick, seeds, kept, until_decided)
+
+
+def _refuse_folders(experiment: Experiment, quick: bool) -> None:
+    """Refuse a package without ``__init__.py``: nothing would tell that its sources changed."""
+    points = experiment.points(quick=quick)
+    for module in {module for point in points for module in own_modules(point)}:
+        spec = find_spec(module)
+        if spec is not None and spec.origin is None:
+            raise ExperimentError(
+                f"{experiment.path}: {module} is a folder without __init__.py: add one, so that it "
+                "is sent to executors and its changes are noticed"
+            )
 
 
 def choose(names: Sequence[str | Path | Experiment]) -> list[Experiment]:
@@ -96,11 +114,15 @@ def _named(name: str | Path | Experiment) -> list[Experiment]:
 
 
 def text_of(experiment: Experiment) -> str:
-    """The file of an experiment, a shipped one or the user's."""
-    if shipped().get(experiment.id) == experiment:
-        folder = files("cubecast.lab") / "experiments"
-        return (folder / experiment.path).read_text(encoding="utf-8")
-    return Path(experiment.path).read_text(encoding="utf-8")
+    """The file of an experiment, as it was read: a shipped one or the user's."""
+    if shipped().get(experiment.id) != experiment and experiment != parse(
+        experiment.text, experiment.path
+    ):
+        raise ExperimentError(
+            f"{experiment.path}: the experiment was changed after it was read; "
+            "write the change into a file, as the results keep that beside their numbers"
+        )
+    return experiment.text
 
 
 def versions() -> dict[str, str]:

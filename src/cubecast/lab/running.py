@@ -18,7 +18,6 @@ Importing this module needs neither Spark nor pyarrow; calling it does (extra `s
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -26,10 +25,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cubecast.lab.cells import Cell, measure
+from cubecast.lab.cells import Cell
 from cubecast.lab.commit import source_commit
 from cubecast.lab.experiment import Experiment
 from cubecast.lab.finished_run import Ran
+from cubecast.lab.measuring import measured
 from cubecast.lab.request import Asked, ask, own_sources, text_of, versions
 from cubecast.lab.seeding import cells_of, more_seeds
 
@@ -113,8 +113,6 @@ class Job:
         asked, results = self.asked, Results(self.out)
         cells = asked.cells()
         with lab_errors(), results.opened():
-            for experiment in asked.experiments:
-                results.note_experiment(experiment.id, text_of(experiment))
             try:
                 with ExitStack() as held:
                     outcomes = list(self._rounds(results, cells, held))
@@ -150,8 +148,8 @@ class Job:
             before = len(wanted)
             yield bring_up_to_date(
                 list(wanted.values()), results, lambda: nullcontext(spark()),
-                measure=partial(measure, keep=keep), keep=keep, progress=self.progress,
-                facts=facts,
+                measure=partial(measured, keep=keep), keep=keep, progress=self.progress,
+                facts=facts, note=partial(self._note, results),
             )  # fmt: skip
             if limit is not None:
                 more = self._more_cells(mean_rows(results), limit)
@@ -160,15 +158,20 @@ class Job:
     @contextmanager
     def _session(self, results: Results, cells: Sequence[Cell]) -> Iterator[SparkSession]:
         """A session whose executors have the user's own modules."""
+        from cubecast.spark.scratch import scratch_directory
         from cubecast.spark.session import spark_session
 
         with (
-            tempfile.TemporaryDirectory(prefix="cubecast-lab-") as scratch,
+            scratch_directory() as scratch,
             spark_session(self.master, log=results.log, conf=self.conf) as spark,
         ):
             for source in own_sources(cells):
-                spark.sparkContext.addPyFile(str(_packed(source, Path(scratch))))
+                spark.sparkContext.addPyFile(str(_packed(source, scratch.path)))
             yield spark
+
+    def _note(self, results: Results) -> None:
+        for experiment in self.asked.experiments:
+            results.note_experiment(experiment.id, text_of(experiment))
 
     def _facts(self) -> dict[str, Any]:
         return {

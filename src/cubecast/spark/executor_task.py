@@ -98,7 +98,7 @@ def run_cell(row: dict[str, Any], uri: str, sweep: str, measure: bytes, where: s
         measurement = pickle.loads(measure)(cell)
         kept = _kept(cell, measurement)
         table = _cell_table(cell, measurement)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = " ".join(f"{type(error).__name__}: {error}".split())
         return _failed(row, what, traceback.format_exc())
     # The file of the cell comes last: it says that all is there.

@@ -368,6 +368,8 @@ class Results:
 
     def require_tables(self) -> None:
         """Refuse a directory without finished tables, with advice."""
+        if isinstance(self.place, Local) and self.place.root.is_file():
+            raise ResultsError(f"{self.name} is a file, and no directory of results")
         there = self.place.names("tables")
         missing = [name for name in SCHEMAS if f"{name}.parquet" not in there]
         if missing == list(SCHEMAS) and not self._exists():

@@ -36,6 +36,7 @@ RENAMING = ("hdfs", "viewfs")
 """File systems that show a file while it is written, and whose rename is atomic."""
 LOCK = ".lock"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_NEARLY_A_URI = re.compile(r"(?:file|s3|gs|gcs|abfss?|hdfs|viewfs):", re.I)
 _USER_AND_PASSWORD = re.compile(r"://[^/?#]*(?::[^?#]*)?@")  # keys have slashes
 _SECRET_SETTING = re.compile(
     r"^((?:--conf=)?[^=]*(?:secret|password|token|access[._-]?key)[^=]*)=.*", re.I | re.S
@@ -43,6 +44,8 @@ _SECRET_SETTING = re.compile(
 """Settings that Spark itself does not show either (its `redaction.regex`)."""
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 """Hadoop's names of file systems, and pyarrow's."""
+
+_ADVICE = {True: "; in a key, write / as %2F and @ as %40", False: ""}
 
 Held = Callable[[], None]
 """Raises `ResultsError` if the place is no longer held."""
@@ -91,18 +94,39 @@ class Place(ABC):
 @lru_cache(maxsize=16)  # a client of a store is worth keeping
 def place_of(out: str | Path) -> Place:
     """The place that a path or a URI names; refuses file systems that are not known."""
-    match = _URI.match(str(out)) if isinstance(out, str) else None
+    text = str(out)
+    match = _URI.match(text) if isinstance(out, str) else None
     if match is None:
-        return Local(Path(out))
+        return Local(_path(text))
     scheme = match.group(1).lower()
     if scheme == "file":
-        return Local(Path(unquote(urlsplit(str(out)).path)))
+        return Local(_path_of_uri(text))
     if scheme in OBJECT_STORES + RENAMING:
-        return Remote(str(out))
+        return Remote(scheme + text[len(scheme) :])
     known = ", ".join(f"{one}://" for one in (*OBJECT_STORES, *RENAMING, "file"))
     meant = _ALSO_CALLED.get(scheme)
     advice = f"write {meant}://" if meant else f"use a path, or one of {known}"
     raise ResultsError(f"{scheme}:// is no file system of pyarrow's; {advice}")
+
+
+def _path(text: str) -> Path:
+    if not text.strip():
+        raise ResultsError("a place of results has a name; this one is empty")
+    if "\0" in text:
+        raise ResultsError(f"{text!r} is no path")
+    if near := _NEARLY_A_URI.match(text):
+        scheme, rest = near[0].lower(), text[near.end() :].lstrip("/")
+        root = "/" if scheme == "file:" else ""
+        raise ResultsError(f"{text} is no URI: write {scheme}//{root}{rest}")
+    return Path(text)
+
+
+def _path_of_uri(uri: str) -> Path:
+    """The path in a file:// URI, which has three slashes."""
+    parts = urlsplit(uri)
+    if parts.netloc not in ("", "localhost") or not parts.path or parts.query or parts.fragment:
+        raise ResultsError(f"{uri} names no file of this machine: write file:///path")
+    return Path(unquote(parts.path))
 
 
 def without_secrets(argument: str) -> str:
@@ -203,6 +227,10 @@ class Local(Place):
                     self.delete(str(path.relative_to(self.root)))
 
 
+def _has_keys(uri: str) -> bool:
+    return _USER_AND_PASSWORD.search(uri) is not None
+
+
 # -- elsewhere -------------------------------------------------------------------------------------
 
 
@@ -215,14 +243,19 @@ class Remote(Place):
 
         parts = urlsplit(uri)
         self.uri = uri
-        self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self.name = without_secrets(uri).partition("?")[0].rstrip("/")
         self._renames = parts.scheme in RENAMING
         try:
             with _told(f"reach {self.name}"):
                 self._files, path = FileSystem.from_uri(uri)
         except (ArrowInvalid, ArrowNotImplementedError, ValueError) as error:
-            raise ResultsError(f"cannot use {self.name}: {' '.join(str(error).split())}") from None
+            what = without_secrets(" ".join(str(error).split()))
+            raise ResultsError(f"cannot use {self.name}: {what}{_ADVICE[_has_keys(uri)]}") from None
         self._path = path.rstrip("/")
+        if not self._renames and not self._path:
+            raise ResultsError(
+                f"{parts.scheme}:// names no bucket: write {parts.scheme}://bucket/x"
+            )
 
     def _full(self, name: str) -> str:
         return f"{self._path}/{name}"

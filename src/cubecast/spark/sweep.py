@@ -115,20 +115,32 @@ def bring_up_to_date(
     keep: tuple[str, ...] = (),
     progress: Progress | None = None,
     facts: dict[str, Any] | None = None,
+    note: Callable[[], None] = lambda: None,
 ) -> SweepOutcome:
     """Measure the cells that `results` (opened) lacks, and write its tables.
 
     Spark is started only if there is something to do: not if all cells are there and the tables
-    are made of exactly these.
+    are made of exactly these.  What the results are asked for is written (the grid, and by `note`)
+    when Spark is there: a request that it refuses leaves no trace.
     """
     progress = Silence() if progress is None else progress
     found = survey(cells, results, keep)
-    results.extend_grid(found.wanted.values())
-    for line in (*results.mended, *results.lost, *found.told()):
+
+    def begin() -> None:
+        note()
+        results.extend_grid(found.wanted.values())
+        for line in (*results.mended, *results.lost):
+            progress.tell(line)
+
+    for line in found.told():
         progress.tell(line)
-    if not found.missing and tables_are_current(results):
-        return SweepOutcome("", 0, len(found.wanted), (), 0, 0.0, lost=tuple(results.lost))
+    if not found.missing:
+        begin()
+        if tables_are_current(results):
+            return SweepOutcome("", 0, len(found.wanted), (), 0, 0.0, lost=tuple(results.lost))
     with lab_errors(), session() as spark:
+        if found.missing:
+            begin()
         outcome = run_survey(spark, found, results, measure=measure, progress=progress, facts=facts)
         write_tables(spark, results)
     return outcome

@@ -79,5 +79,9 @@ def _pictures(
 def _put(path: Path, content: str) -> None:
     """Replace a file as a whole."""
     fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(content, encoding="utf-8", newline="")
-    os.replace(fresh, path)
+    try:
+        fresh.write_text(content, encoding="utf-8", newline="")
+        os.replace(fresh, path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
