@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cubecast.lab.cells import Cell, measure
+from cubecast.lab.cells import Cell
+from cubecast.lab.measuring import measured
 from cubecast.lab.request import Asked, text_of
 from cubecast.lab.statistics import summary
 from cubecast.spark.executor_task import run_cell
@@ -33,7 +34,7 @@ def sweep(asked: Asked, out: Path) -> None:
         results.extend_grid(found.wanted.values())
         results.note_sweep(SWEEP, FACTS)
         for row in grid_table(found.missing).to_pylist():
-            done = run_cell(row, results.place.uri, SWEEP, pickle.dumps(measure), "here")
+            done = run_cell(row, results.place.uri, SWEEP, pickle.dumps(measured), "here")
             assert not done["error"], done["details"]
         seals = results.known(found.wanted.keys())
         put_tables(results, cells, _tables(results, cells), results.made_of(seals))
