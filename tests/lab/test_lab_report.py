@@ -359,7 +359,7 @@ def test_every_printed_number_has_a_row_in_the_table_of_its_paper(tmp_path: Path
     assert by_name[ps][1:5] == ["500 ± 2.5\u202fu.t.", "reproduced", "4.1, one (1 of 4)", "1 of 2"]
     queue = next(line for name, line in by_name.items() if name.endswith("(Table 1)"))
     assert queue == [
-        "0 by definition", "−100\u202fu.t.", "differs", "4.1, one (1 of 4)", "0 of 2", "Load.",
+        "0 by definition", "\u2212100\u202fu.t.", "differs", "4.1, one (1 of 4)", "0 of 2", "Load.",
         "4.2",
     ]  # fmt: skip
     again = next(line for name, line in by_name.items() if name.endswith("(Table I)"))
