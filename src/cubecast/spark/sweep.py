@@ -129,11 +129,9 @@ def bring_up_to_date(
     def begin() -> None:
         note()
         results.extend_grid(found.wanted.values())
-        for line in (*results.mended, *results.lost):
+        for line in (*results.mended, *results.lost, *found.told()):
             progress.tell(line)
 
-    for line in found.told():
-        progress.tell(line)
     if not found.missing:
         begin()
         if tables_are_current(results):
