@@ -140,6 +140,17 @@ def test_no_experiment_has_a_tolerance_of_its_own_for_a_printed_number() -> None
                 assert (number.tolerance, number.value) == (printed.tolerance, printed.number)
 
 
+def test_only_runs_that_the_paper_made_longer_are_said_to_be_longer() -> None:
+    """[J] 4.5: "Each simulation corresponds to 120 minutes"."""
+    for experiment in SHIPPED.values():
+        for number in experiment.paper:
+            paired = number.form in ("ratio", "more")  # of two means of ours; others have no spread
+            if experiment.id in ("4.5", "4.5-rate") and number.counts and paired:
+                assert number.longer * float(experiment.fixed["minutes"]) == 120, number.row
+            elif number.row != "J.4.5-false":
+                assert number.longer == 1, (experiment.id, number.row)
+
+
 def test_claims_do_not_count_as_numbers() -> None:
     for experiment in SHIPPED.values():
         for number in experiment.paper:

@@ -115,14 +115,14 @@ def _named(name: str | Path | Experiment) -> list[Experiment]:
 
 def text_of(experiment: Experiment) -> str:
     """The file of an experiment, as it was read: a shipped one or the user's."""
-    if shipped().get(experiment.id) != experiment and experiment != parse(
-        experiment.text, experiment.path
-    ):
+    text = experiment.text
+    known = shipped().get(experiment.id) == experiment
+    if not known and (not text or parse(text, experiment.path) != experiment):
         raise ExperimentError(
-            f"{experiment.path}: the experiment was changed after it was read; "
-            "write the change into a file, as the results keep that beside their numbers"
+            f"{experiment.path}: the experiment was changed after it was read, or never read; "
+            "write it into a file, as the results keep that beside their numbers"
         )
-    return experiment.text
+    return text
 
 
 def versions() -> dict[str, str]:

@@ -45,8 +45,6 @@ _SECRET_SETTING = re.compile(
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 """Hadoop's names of file systems, and pyarrow's."""
 
-_ADVICE = {True: "; in a key, write / as %2F and @ as %40", False: ""}
-
 Held = Callable[[], None]
 """Raises `ResultsError` if the place is no longer held."""
 
@@ -227,10 +225,6 @@ class Local(Place):
                     self.delete(str(path.relative_to(self.root)))
 
 
-def _has_keys(uri: str) -> bool:
-    return _USER_AND_PASSWORD.search(uri) is not None
-
-
 # -- elsewhere -------------------------------------------------------------------------------------
 
 
@@ -250,7 +244,9 @@ class Remote(Place):
                 self._files, path = FileSystem.from_uri(uri)
         except (ArrowInvalid, ArrowNotImplementedError, ValueError) as error:
             what = without_secrets(" ".join(str(error).split()))
-            raise ResultsError(f"cannot use {self.name}: {what}{_ADVICE[_has_keys(uri)]}") from None
+            if _USER_AND_PASSWORD.search(uri):
+                what += "; in a key, write / as %2F and @ as %40"
+            raise ResultsError(f"cannot use {self.name}: {what}") from None
         self._path = path.rstrip("/")
         if not self._renames and not self._path:
             raise ResultsError(

@@ -40,10 +40,15 @@ _WORDS: dict[Outcome, tuple[str, str]] = {
     "not compared": ("is not compared", "are not compared"),
 }  # fmt: skip
 """Of one number, and of several or none."""
-_BAD = (
-    "one reading", "some reading", "kept, not reached", "undecided", "not measured", "differs",
-    "not compared",
-)  # fmt: skip
+_FROM_GOOD_TO_BAD: tuple[Outcome, ...] = (
+    "one reading",
+    "some reading",
+    "kept, not reached",
+    "undecided",
+    "not measured",
+    "differs",
+)
+"""Where several experiments compare a number: it differs if it differs in one of them."""
 _WORST: tuple[Judgement, ...] = (
     "differs", "not measured", "undecided", "kept, not reached", "reproduced"
 )  # fmt: skip
@@ -252,7 +257,7 @@ def outcomes(verdicts: Iterable[Verdict]) -> dict[str, NumberOutcome]:
 
 def _worse(one: NumberOutcome, other: NumberOutcome) -> NumberOutcome:
     """Of two experiments that compare one number; the first if both find the same."""
-    return max(one, other, key=lambda found: _BAD.index(found.outcome))
+    return max(one, other, key=lambda found: _FROM_GOOD_TO_BAD.index(found.outcome))
 
 
 def _outcome(row: Printed, judged: Mapping[str, NumberOutcome]) -> NumberOutcome:
